@@ -416,3 +416,25 @@ def test_runs_are_listed_and_shown_with_their_output(ask):
     assert (empty.exit_code, empty.stderr) == (0, "no runs match\n")
     assert_one_line_error(ask("runs", "show", "nothing-like-it"), 1)
     assert_one_line_error(ask("runs", "ls", "--since", "whenever"), 2)
+
+
+def test_a_job_is_forked_from_a_step_and_what_cannot_be_is_told_in_a_line(ask, url):
+    with WorkQueue.from_url(url) as client:
+        job_id = client.add("forked", b"order", ttr_ms=60_000, ttl_ms=600_000)
+        (leased,) = client.lease_many("forked", wait_ms=0, max_jobs=1)
+        client.record_step(job_id, "charge", 1, b"1", attempt=leased.attempt)
+        client.record_step(job_id, "ship", 2, b"2", attempt=leased.attempt)
+        client.complete(job_id, b"done")
+        forked = text(ask("jobs", "fork", job_id, "--from", "ship#2")).strip()
+        names = [step.name for step in client.steps(forked)]
+        assert names == ["!fork", "charge"]
+        again = client.fork(job_id, "ship", 2, new_id=forked)
+        assert str(again) == forked
+    (row,) = rows(ask("jobs", "fork", job_id, "--from", "charge", "--json"))
+    assert row["id"] not in (forked, str(job_id))
+    refused = ask("jobs", "fork", job_id, "--from", "pack")
+    assert_one_line_error(refused, 1, "has no step 'pack'; recorded: charge, ship#2")
+    assert_one_line_error(ask("jobs", "fork", job_id, "--from", "ship#x"), 2, "not a step")
+    assert_one_line_error(ask("jobs", "fork", job_id, "--from", "a b"), 1, "the name of a step is")
+    unknown = ask("jobs", "fork", uuid.uuid4(), "--from", "ship")
+    assert_one_line_error(unknown, 1, "no job")

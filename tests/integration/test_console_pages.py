@@ -390,3 +390,38 @@ def test_commands_name_what_the_page_shows():
     binary = JobView(bytes(16), "q", "dead", 0, 0, 0, 0, 0, 1, 1, 0, 1, 1, b"\xff")
     (curl,) = commands.add_job(binary, place)
     assert '"payload_base64":"/w=="' in curl
+
+
+def test_a_job_with_steps_shows_its_waits_and_runs_again_from_a_step(api, visitor):
+    api.ask("POST", "/v1/work/jobs", {"queue": "forked", "payload": "order 7"})
+    job = api.ask("POST", "/v1/work/lease", {"queues": ["forked"]})["job"]["id"]
+    for name, value in (("charge", "receipt 1"), ("pack", "parcel 1")):
+        step = {"name": name, "attempt": 1, "value": value}
+        api.ask("POST", f"/v1/work/jobs/{job}/steps", step)
+    wait = {"step": "wait_for:paid:7", "event": "paid:7", "within_ms": 60_000}
+    api.ask("POST", f"/v1/work/jobs/{job}/park", {"attempt": 1, "wait": wait})
+    shown = visitor.get(f"/console/work/{job}")
+    assert "for the event paid:7, until then at the latest:" in shown
+    assert "parked for the event paid:7" in shown
+    assert "receipt 1" in shown
+    api.ask("PUT", "/v1/work/events/paid:7", {"value": "42"})
+    assert "wait_for:paid:7" in visitor.get(f"/console/work/{job}")
+
+    fields = re.findall(r'name="step" value="([^"]+)"', shown)
+    assert fields == ["charge#1", "pack#1"]
+    form = {"action": "fork", "id": job, "step": fields[1], "back": f"/console/work/{job}"}
+    asked = visitor.get(f"/console/confirm?{urlencode(form)}")
+    assert "run again from a step" in asked
+    status, _ = visitor.act(**form)
+    assert status == 303
+    (fork,) = api.ask("GET", f"/v1/work/jobs/{job}")["forks"]
+    told = api.ask("GET", f"/v1/work/jobs/{fork}")
+    assert (told["forked_from"], told["forked_at"], told["payload"]) == (job, "pack#1", "order 7")
+    assert f'href="/console/work/{fork}"' in visitor.get(f"/console/work/{job}")
+    shown = visitor.get(f"/console/work/{fork}")
+    assert f'<a href="/console/work/{job}">{job[:8]}</a>, at its step pack' in shown
+    assert "!fork" not in shown
+    assert "receipt 1" in shown
+    assert "parcel 1" not in shown
+    assert visitor.act(**form | {"step": "nothing"})[0] in (303, 404)
+    assert len(api.ask("GET", f"/v1/work/jobs/{job}")["forks"]) == 1

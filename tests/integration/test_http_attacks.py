@@ -50,6 +50,7 @@ BODIES: dict[str, Any] = {
     "QueueLimitsBody": {"concurrency": 1},
     "PutBody": {"data": SECRET},
     "EventBody": {"value": SECRET},
+    "ForkBody": {"step": "charge"},
     "ServiceBody": {"service": "schedule"},
 }
 

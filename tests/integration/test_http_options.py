@@ -25,7 +25,7 @@ NOTHING: Any = None
 DOCUMENT = describe(VersionOne.of_backend(NOTHING).routes(), PROBLEMS)
 # Fields of a command that no client chooses, or that pages take the place of.
 NOT_GIVEN = {
-    *("request_id", "offset", "with_counts"),
+    *("request_id", "offset", "with_counts", "namespace"),
     *("options.namespace", "options.begun_ns", "options.first_ns"),
 }
 ADD = {
@@ -89,6 +89,8 @@ OVER_HTTP: dict[type, Over] = {
         "job_id": "job", "wait": "wait", "attempt": "attempt"}),
     workq.Emit: Over("PUT", "/v1/work/events/{event}", {"name": "event", "value": "value"}),
     workq.InspectEvent: Over("GET", "/v1/work/events/{event}", {"name": "event"}),
+    workq.Fork: Over("POST", f"{JOB}/fork", {
+        "job_id": "job", "new_id": "id", "name": "step", "number": "number"}),
     workq.InspectProgress: Over("GET", JOB, {"job_id": "job"}),
     workq.InspectServer: Over("GET", "/v1/figures", {}),
     workq.InspectToken: Over("GET", "/v1/me", {}),

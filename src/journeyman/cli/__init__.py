@@ -57,7 +57,7 @@ COMMANDS = {
     "get": ("server.runs:get_job", "Show the status and time of a job of the schedule."),
     "handover": ("handover:handover", "Prepare logs for the original program."),
     "emit": ("server.jobs:emit", "Let EVENT happen, for the jobs that wait for it."),
-    "jobs": ("server.jobs:jobs", "List, show, cancel, requeue and remove jobs of the work queue."),
+    "jobs": ("server.jobs:jobs", "List, show, fork, cancel, requeue and remove jobs."),
     "ls": ("server.runs:list_scheduled", "List jobs of the schedule."),
     "mcp": ("mcp:mcp", "Serve tools for agents: status, search, failures, the past."),
     "ping": ("server.status:ping", "Check that the server answers."),

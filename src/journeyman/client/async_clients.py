@@ -74,6 +74,7 @@ class AsyncWorkQueue(AsyncClient):
     steps = awaited(workq_calls.steps)
     emit = awaited(workq_calls.emit)
     event = awaited(workq_calls.event)
+    fork = awaited(workq_calls.fork)
     requeue = awaited(workq_calls.requeue)
     requeue_all = awaited(workq_calls.requeue_all)
     limit = awaited(workq_calls.limit)

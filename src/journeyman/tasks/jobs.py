@@ -193,6 +193,19 @@ class Job(Generic[T]):
         cancelled = [await self._broker.acancel(job_id) for job_id in self._to_cancel()]
         return any(cancelled)
 
+    def fork(self, step: str, number: int = 1) -> Job[T]:
+        """Send the job once more, from the ``number``-th step of this name on: the new job is given
+        what this one recorded before it. Of a chain, its last job. Raises NotFound, or Refused if
+        the job has not recorded this step."""
+        return self._forked(self._broker.fork(self._ids[-1], step, number))
+
+    async def afork(self, step: str, number: int = 1) -> Job[T]:
+        """``fork`` for asyncio."""
+        return self._forked(await self._broker.afork(self._ids[-1], step, number))
+
+    def _forked(self, new_id: UUID) -> Job[T]:
+        return Job(self._broker, self._codec, new_id, task=self.task, read=self._read)
+
     def _to_cancel(self) -> Sequence[UUID]:
         """A chain from its beginning: the worker may have added the next job just before. A flow
         from its end: what follows a job that is cancelled first would fail instead."""

@@ -29,7 +29,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, Generic, TypeVar
-from uuid import UUID
+from uuid import UUID, uuid4
 
 from journeyman.client import (
     AsyncSchedule,
@@ -366,6 +366,18 @@ class ServerBroker:
 
     async def aemit(self, event: str, value: bytes) -> None:
         await self._async_patiently(lambda: self._async_queue.emit(event, value))
+
+    def fork(self, job_id: UUID, step: str, number: int) -> UUID:
+        new_id = uuid4()  # the same when it is sent again
+        with _explaining_unknown(job_id):
+            return self._patiently(lambda: self._queue.fork(job_id, step, number, new_id=new_id))
+
+    async def afork(self, job_id: UUID, step: str, number: int) -> UUID:
+        new_id = uuid4()
+        with _explaining_unknown(job_id):
+            return await self._async_patiently(
+                lambda: self._async_queue.fork(job_id, step, number, new_id=new_id)
+            )
 
     def progress(self, job_id: UUID) -> JobProgress:
         with _explaining_unknown(job_id):

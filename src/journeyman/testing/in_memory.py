@@ -25,11 +25,11 @@ import threading
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from queue import SimpleQueue
 from typing import Any, Self, TypeAlias, TypeVar
-from uuid import UUID
+from uuid import UUID, uuid4
 
 from msgspec import structs
 
@@ -310,6 +310,20 @@ class InMemory:
 
     async def aemit(self, event: str, value: bytes) -> None:
         self.emit(event, value)
+
+    def fork(self, job_id: UUID, step: str, number: int) -> UUID:
+        new_id = uuid4()
+        reply = self._decide(commands.Fork(job_id.bytes, new_id.bytes, step, number))
+        if reply is replies.NOT_FOUND:
+            raise NotFound("NOT-FOUND", f"no job {job_id}")
+        if reply is not replies.DONE:
+            raise UsageError(f"job {job_id} has recorded no step {step!r} with number {number}")
+        order = self._orders[job_id.bytes]
+        self._orders[new_id.bytes] = replace(order, job_id=new_id, at=None)
+        return new_id
+
+    async def afork(self, job_id: UUID, step: str, number: int) -> UUID:
+        return self.fork(job_id, step, number)
 
     def progress(self, job_id: UUID) -> replies.JobProgress:
         reply = self._decide(commands.InspectProgress(job_id.bytes))

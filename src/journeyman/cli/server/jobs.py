@@ -22,6 +22,7 @@ from journeyman.cli.server.connection import (
 )
 from journeyman.errors import JourneymanError, UsageError
 from journeyman.moments import parse_moment
+from journeyman.protocols.workq.commands import Complaint
 from journeyman.protocols.workq.replies import JobProgress
 from journeyman.tasks.broker import state_word
 from journeyman.tasks.envelope import Envelope, Failure, JsonCodec, UnreadableJob
@@ -29,6 +30,7 @@ from journeyman.tasks.options import DEFAULT_LEASE_S, DEFAULT_TTL_S
 from journeyman.units import MS_PER_S, NS_PER_S
 
 PAGE = 100
+SHOWN_STEPS = 30
 IN_ORDER = ["ready", "scheduled", "dead"]  # states of which a queue keeps an order
 LISTED = [*IN_ORDER, "running", "done", "cancelled"]
 _STATE_NAMES = {
@@ -110,7 +112,7 @@ def result(server: str | None, as_json: bool, job_id: str, wait: float) -> int:
 
 @click.group()
 def jobs() -> None:
-    """List, show, cancel, requeue and remove jobs of the work queue."""
+    """List, show, fork, cancel, requeue and remove jobs."""
 
 
 @jobs.command("ls")
@@ -196,6 +198,32 @@ def list_steps(server: str | None, as_json: bool, job_id: str) -> None:
         for step in recorded
     ]
     show(rows, as_json)
+
+
+@jobs.command("fork")
+@server_options
+@click.argument("job_id", metavar="ID")
+@click.option("--from", "step", metavar="STEP", required=True,
+              help="Go on from this step; NAME#2 is the second of its name.")  # fmt: skip
+def fork(server: str | None, as_json: bool, job_id: str, step: str) -> None:
+    """Send a job once more, from a STEP on, and print the id of the new job. It is given what was
+    recorded before the step."""
+    name, _, number = step.partition("#")
+    if number and not (number.isascii() and number.isdecimal() and int(number)):
+        raise UsageError(f"not a step: {step!r} (expected NAME or NAME#NUMBER)")
+    with connected(clients.WorkQueue, server) as client:
+        try:
+            added = _existing(client.fork, job_id, step=name, number=int(number or 1))
+        except clients.Refused as refused:
+            if refused.reason != Complaint.UNKNOWN_STEP:
+                raise
+            steps = [each for each in client.steps(job_id) if not each.name.startswith("!")]
+            known = [place_text(each.name, each.number) for each in steps]
+            listed = ", ".join(known[:SHOWN_STEPS]) or "none"
+            raise JourneymanError(
+                f"job {job_id} has no step {step!r}; recorded: {listed}"
+            ) from None
+    show([{"id": str(added)}], True) if as_json else click.echo(str(added))
 
 
 @jobs.command("cancel")
@@ -364,7 +392,12 @@ def read_time(text: str) -> datetime:
     return _EPOCH + timedelta(seconds=ns // NS_PER_S, microseconds=ns % NS_PER_S // 1000)
 
 
-def _existing(act: Any, job_id: str, **options: int) -> Any:
+def place_text(name: str, number: int) -> str:
+    """Return how people name a step."""
+    return name if number == 1 else f"{name}#{number}"
+
+
+def _existing(act: Any, job_id: str, **options: Any) -> Any:
     try:
         return act(job_id, **options)
     except clients.NotFound:

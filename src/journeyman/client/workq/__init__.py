@@ -65,6 +65,7 @@ class WorkQueue(BlockingClient):
     steps = blocking(calls.steps)
     emit = blocking(calls.emit)
     event = blocking(calls.event)
+    fork = blocking(calls.fork)
     requeue = blocking(calls.requeue)
     requeue_all = blocking(calls.requeue_all)
     limit = blocking(calls.limit)

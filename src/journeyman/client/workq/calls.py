@@ -436,7 +436,7 @@ def record_step(
 ) -> conversation.Call[None]:
     """Record a step of a leased job: the ``number``-th of this name, once for all attempts. Raises
     NotFound, or Refused."""
-    lines.checked_event(name, "step")
+    lines.checked_event(name, "a step")
     lines.number(number, "number", 1, 2**32 - 1)
     lines.number(attempt, "attempt", 1, 2**32 - 1)
     words = (
@@ -469,6 +469,26 @@ def event(name: str) -> conversation.Call[RecordedStep]:
     return conversation.twice(
         lines.line("inspect", "event", lines.checked_event(name)), lines.read_event
     )
+
+
+def fork(
+    job_id: lines.JobId, step: str, number: int = 1, *, new_id: lines.JobId | None = None
+) -> conversation.Call[UUID]:
+    """Add a job like this one that goes on from the ``number``-th step of this name, with what was
+    recorded before it; return its id. Raises NotFound, or Refused if there is no such step."""
+    added = uuid4() if new_id is None else lines.as_id(new_id)
+    lines.checked_event(step, "a step")
+    lines.number(number, "number", 1, 2**32 - 1)
+    ask = conversation.twice(
+        lines.line("fork", str(lines.as_id(job_id)), str(added), step, str(number)),
+        lines.read_done,
+    )
+
+    def converse(link: conversation.Link) -> conversation.Conversation[UUID]:
+        yield from ask(link)
+        return added
+
+    return converse
 
 
 def cancel(job_id: lines.JobId) -> conversation.Call[bool]:

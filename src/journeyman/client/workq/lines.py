@@ -139,10 +139,10 @@ def checked_name(name: str, what: str = "name") -> str:
     return name
 
 
-def checked_event(name: str, what: str = "event") -> str:
+def checked_event(name: str, what: str = "an event") -> str:
     if read_step_name(checks.text(name, what).encode(errors="replace")) is None:
         raise InvalidRequest(
-            f"the name of an {what} is 1 to 255 of A-Z a-z 0-9 _ . - : / @, not {name!r}"
+            f"the name of {what} is 1 to 255 of A-Z a-z 0-9 _ . - : / @, not {name!r}"
         )
     return name
 

@@ -55,6 +55,7 @@ from msgspec import structs
 from journeyman.engines.workq import (
     adding,
     browsing,
+    forks,
     lifecycle,
     messages,
     packed,
@@ -290,6 +291,7 @@ _DECISIONS: dict[type, Callable[[WorkqState, Any, messages.Client], Any]] = {
     ask.Park: parks.park,
     ask.Emit: parks.emit,
     ask.InspectEvent: parks.inspect_event,
+    ask.Fork: forks.fork,
     ask.Complete: lifecycle.complete,
     ask.Fail: lifecycle.fail,
     ask.AwaitResult: lifecycle.result,
@@ -440,12 +442,12 @@ class WorkqEngine:
         return views.stats(self._state)
 
     @property
-    def has_children(self) -> bool:
-        return bool(self._state.extensions.children)
+    def can_take_effort(self) -> bool:
+        return bool(self._state.extensions.children or self._state.extensions.steps.by_job)
 
     @property
     def effort(self) -> int:
-        """How much the open batch has done for children of jobs, which may be very many."""
+        """How much the open batch has done for children and forks of jobs: that may be much."""
         return self._state.extensions.effort
 
     def take_ledger(self) -> list[LedgerRecord]:

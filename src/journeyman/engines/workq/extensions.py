@@ -284,7 +284,7 @@ class Extensions:
         """Return whether no job has anything of this."""
         options = self.options or self.workers or self.forgetting or self.lingering
         waited_for = self.children_of or self.children or self.watched
-        return not (options or waited_for or self.steps.by_job)
+        return not (options or waited_for or self.steps.is_needed)
 
     @property
     def is_adding(self) -> bool:
@@ -453,12 +453,16 @@ class Extensions:
         """Forget that this parent has ended: no job waits for it."""
         self._forget_later(self.forgetting_parents, parent, now_ns)
 
-    def end_steps(self, job_id: bytes, now_ns: int) -> None:
-        """Forget the steps of this job, which has completed or is deleted."""
-        if job_id in self.steps:
-            if not self.is_forgetting:
-                self.forget_at_ns = now_ns + FORGET_AFTER_NS
-            self.steps.end(job_id, in_batch=self._undo is not None)
+    def end_steps(self, job_id: bytes, now_ns: int, *, is_gone: bool = True) -> None:
+        """Forget the steps of this job, which is gone; those of a completed one, while there is
+        room, are kept."""
+        if job_id not in self.steps:
+            return
+        was_forgetting = self.is_forgetting
+        change = self.steps.end if is_gone else self.steps.complete
+        change(job_id, in_batch=self._undo is not None)
+        if not was_forgetting and self.is_forgetting:
+            self.forget_at_ns = now_ns + FORGET_AFTER_NS
 
     def _forget_later(self, table: dict[bytes, None], job_id: bytes, now_ns: int) -> None:
         if not self.is_forgetting:

@@ -458,6 +458,8 @@ class WorkqState:
         """A job has come to this stage, or is gone from it: for its options and its children.
         ``was``: a job that is gone."""
         extensions = self.extensions
+        if is_gone or stage == packed.COMPLETED:
+            extensions.end_steps(job_id, self.now_ns, is_gone=is_gone)
         if extensions.is_idle:
             return
         extensions.end_worker(job_id)
@@ -467,8 +469,6 @@ class WorkqState:
         for parked in extensions.watched.get(job_id, ()):
             extensions.put(extensions.waking, parked, None)
         extensions.drop(extensions.watched, job_id)
-        if is_gone or stage == packed.COMPLETED:
-            extensions.end_steps(job_id, self.now_ns)
         if is_gone:
             self._drop_options(job_id)
         elif stage == packed.COMPLETED and (options := extensions.options.get(job_id)) is not None:

@@ -15,6 +15,7 @@ from journeyman.protocols.workq.replies import id_text
 MAX_STEPS_OF_ONE: Final = 10_000
 MAX_BYTES_OF_ONE: Final = 16 * 1024 * 1024  # the values of one job, about
 MAX_BYTES: Final = 256 * 1024 * 1024  # the values of all jobs
+MAX_COMPLETED_BYTES: Final = 32 * 1024 * 1024  # the values of completed jobs, within that
 STEP_BYTES: Final = 200  # a step takes so many besides its value
 
 
@@ -40,15 +41,17 @@ class LoadedStep(NamedTuple):
 
 
 class _JobSteps:
-    __slots__ = ("size", "values")
+    __slots__ = ("is_completed", "size", "values")
 
     def __init__(self) -> None:
         self.values: dict[StepKey, StepValue] = {}
         self.size = 0
+        self.is_completed = False
 
 
 class StepTable:
-    """The steps of all unfinished jobs, and those that the ledger need not have any more.
+    """The steps of jobs, and those that the ledger need not have any more. The steps of completed
+    jobs are kept for people and for forks while there is room; the first to complete lose theirs.
 
     ``note_undo`` gets a function that takes back the change just made.
     """
@@ -56,6 +59,8 @@ class StepTable:
     def __init__(self, note_undo: Callable[[Callable[[], object]], None]) -> None:
         self._note_undo = note_undo
         self.by_job: dict[bytes, _JobSteps] = {}
+        self.completed: dict[bytes, None] = {}  # the completed jobs of ``by_job``, in their order
+        self.completed_bytes = 0
         self.forgetting: dict[bytes, dict[StepKey, None]] = {}
         self.ended_now: set[bytes] = set()  # jobs that the open batch has ended
         self.size = 0
@@ -63,17 +68,23 @@ class StepTable:
     def __contains__(self, job_id: bytes) -> bool:
         return job_id in self.by_job
 
+    @property
+    def is_needed(self) -> bool:
+        """Return whether a job has steps that has not completed."""
+        return len(self.by_job) > len(self.completed)
+
     def steps_of(self, job_id: bytes) -> dict[StepKey, StepValue]:
         steps = self.by_job.get(job_id)
         return {} if steps is None else steps.values
 
-    def has_room(self, job_id: bytes, value: bytes) -> bool:
-        steps, size = self.by_job.get(job_id), len(value) + STEP_BYTES
+    def has_room(self, job_id: bytes, *values: bytes) -> bool:
+        """Return whether the job can have so many more steps, of these values."""
+        steps, size = self.by_job.get(job_id), sum(map(len, values)) + STEP_BYTES * len(values)
         if self.size + size > MAX_BYTES:
             return False
-        if steps is None:
-            return True
-        return len(steps.values) < MAX_STEPS_OF_ONE and steps.size + size <= MAX_BYTES_OF_ONE
+        count, size_of_one = (0, 0) if steps is None else (len(steps.values), steps.size)
+        is_few = count + len(values) <= MAX_STEPS_OF_ONE
+        return is_few and size_of_one + size <= MAX_BYTES_OF_ONE
 
     def add(self, job_id: bytes, key: StepKey, value: StepValue) -> None:
         steps = self.by_job.setdefault(job_id, _JobSteps())
@@ -84,14 +95,35 @@ class StepTable:
         self._note_undo(lambda: self._take_back(job_id, key, was_forgetting))
 
     def end(self, job_id: bytes, *, in_batch: bool) -> None:
-        """The job needs its steps no longer. ``in_batch``: its end is not durable yet."""
+        """Nobody needs these steps any longer. ``in_batch``: the job's end is not durable yet."""
         steps = self.by_job.pop(job_id)
         self.size -= steps.size
+        was_completed = steps.is_completed
+        self._set_completed(job_id, steps, False)
         before = self.forgetting.get(job_id)
         self.forgetting[job_id] = {**(before or {}), **dict.fromkeys(steps.values)}
         if in_batch:
             self.ended_now.add(job_id)
-        self._note_undo(lambda: self._take_back_end(job_id, steps, before))
+        self._note_undo(lambda: self._take_back_end(job_id, steps, before, was_completed))
+
+    def complete(self, job_id: bytes, *, in_batch: bool) -> None:
+        """The job has completed."""
+        steps = self.by_job[job_id]
+        self._set_completed(job_id, steps, True)
+        self._note_undo(lambda: self._set_completed(job_id, steps, False))
+        while self.completed_bytes > MAX_COMPLETED_BYTES:
+            self.end(next(iter(self.completed)), in_batch=in_batch)
+
+    def _set_completed(self, job_id: bytes, steps: _JobSteps, is_completed: bool) -> None:
+        if steps.is_completed == is_completed:
+            return
+        steps.is_completed = is_completed
+        if is_completed:
+            self.completed[job_id] = None
+            self.completed_bytes += steps.size
+        else:
+            del self.completed[job_id]
+            self.completed_bytes -= steps.size
 
     def forget(self, job_id: bytes, key: StepKey) -> None:
         """A start has found a step that no job needs."""
@@ -127,6 +159,7 @@ class StepTable:
     def _count(self, steps: _JobSteps, change: int) -> None:
         steps.size += change
         self.size += change
+        self.completed_bytes += change if steps.is_completed else 0
 
     def _take_back(self, job_id: bytes, key: StepKey, was_forgetting: bool) -> None:
         steps = self.by_job[job_id]
@@ -138,10 +171,15 @@ class StepTable:
             self.forget(job_id, key)
 
     def _take_back_end(
-        self, job_id: bytes, steps: _JobSteps, before: dict[StepKey, None] | None
+        self,
+        job_id: bytes,
+        steps: _JobSteps,
+        before: dict[StepKey, None] | None,
+        was_completed: bool,
     ) -> None:
         self.by_job[job_id] = steps
         self.size += steps.size
+        self._set_completed(job_id, steps, was_completed)
         if before is None:
             self.forgetting.pop(job_id, None)
         else:

@@ -7,7 +7,9 @@ The ledger has a record of each step, which is durable before the reply (``LogRe
 Values are also in memory, and bounded: of a job, and of all jobs together.
 
     attempt ends, job fails or is requeued    its steps stay: the next attempt goes on after them
-    job completes, is deleted or expires      its steps are forgotten, in a later batch: a power cut
+    job completes                             they stay too, for people and for forks, as long as
+                                              the table has room for those of completed jobs
+    job is deleted or expires                 its steps are forgotten, in a later batch: a power cut
                                               must not leave the job without them
 
 A job that gets the id of a former one has none of its steps: a record names the *life* of its job,
@@ -102,15 +104,17 @@ def load(state: WorkqState, loaded: LoadedExtensions) -> None:
             table.add(step.job_id, step.key, step.value)
         else:
             table.forget(step.job_id, step.key)
+    for job_id in list(table.by_job):
+        entry = state.jobs.get(job_id)
+        if entry is not None and packed.opened(entry)[1] == packed.COMPLETED:
+            table.complete(job_id, in_batch=False)
 
 
 def _life_with_steps(state: WorkqState, job_id: bytes) -> int:
-    """0: there is no such job, or it needs no steps."""
+    """0: there is no such job."""
     entry = state.jobs.get(job_id)
     if entry is None:
         child = state.extensions.children.get(job_id)
         return 0 if child is None or child.job.options is None else child.job.options.begun_ns
-    if packed.opened(entry)[1] == packed.COMPLETED:
-        return 0
     options = state.extensions.options.get(job_id)
     return options.begun_ns if options is not None and options.begun_ns else packed.life_of(entry)

@@ -9,8 +9,10 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 from heapq import nlargest
 
+from msgspec import structs
+
 from journeyman.engines.sorted_set import SortedSet
-from journeyman.engines.workq import browsing, packed
+from journeyman.engines.workq import browsing, forks, packed
 from journeyman.engines.workq.messages import Client, QueueFigures, WorkqStats
 from journeyman.engines.workq.queues import JobQueue
 from journeyman.engines.workq.state import WorkqState
@@ -20,7 +22,16 @@ from journeyman.protocols.workq import commands, replies
 def job(state: WorkqState, command: commands.InspectJob, _client: Client) -> replies.Reply:
     entry = state.find(command.job_id)
     if entry is not None:
-        return _job_list(state, (entry,), state.extensions.progress.progress_of(command.job_id))
+        job_id = command.job_id
+        found = _job_list(state, (entry,), state.extensions.progress.progress_of(job_id))
+        if job_id not in state.extensions.steps:
+            return found
+        origin, step = forks.origin_of(state, job_id)
+        forked = forks.forks_of(state, job_id)
+        view = found.jobs[0]
+        return replies.JobList(
+            (structs.replace(view, forked_from=origin, forked_at=step, forks=forked),)
+        )
     child = state.extensions.children.get(command.job_id)
     if child is None:
         return replies.NOT_FOUND

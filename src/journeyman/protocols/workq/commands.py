@@ -26,6 +26,7 @@
     park ID SIZE -attempt=N  + what it waits for             Park
     emit NAME SIZE  + value                                  Emit
     inspect event NAME                                       InspectEvent
+    fork ID NEW-ID NAME NUMBER                               Fork
     pause NAME | resume NAME                                 PauseQueue, ResumeQueue
     -retry-delay=MS on add and schedule                      their ``retry_delay_ms``
     auth SECRET, as the first line of a connection           Auth
@@ -134,6 +135,7 @@ class Complaint(StrEnum):
     CANCELLED = "Job was cancelled"  # new, of touch, and of -follows
     NO_PARENT = "Unknown parent"  # new, of -after
     TOO_MANY_CHILDREN = "Too many jobs wait for others"  # new, of -after
+    UNKNOWN_STEP = "Unknown step"  # new, of fork
     TOO_MANY_STEPS = "Too many steps, or too large together"  # new, of step
     HAS_MAX_ATTEMPTS = "Job has max-attempts"  # new, of park
     EVENT_DIFFERS = "Event has another value"  # new, of emit
@@ -324,6 +326,16 @@ class InspectEvent(Struct, frozen=True):
     name: str
 
 
+class Fork(Struct, frozen=True):
+    """New: a job like this one is added, and goes on from a step that this one has recorded."""
+
+    job_id: bytes
+    new_id: bytes
+    name: str
+    number: int = 1  # 1 is the first step of this name
+    namespace: str = ""  # that of the client's token; the server fills it in
+
+
 class AwaitOrders(Struct, frozen=True):
     """New: a worker says what it is, and waits until others end a job that it has leased."""
 
@@ -469,6 +481,7 @@ Command: TypeAlias = (
     | Park
     | Emit
     | InspectEvent
+    | Fork
     | Lease
     | Complete
     | Fail

@@ -182,6 +182,7 @@ _KINDS: dict[bytes, _Line | _WithPayload] = {
     b"requeue-all": _Line(3, readers.requeue_all),
     b"limit": _flagged(2, readers.limit),
     b"requeue": _Line(2, readers.of_an_id(commands.Requeue)),
+    b"fork": _Line(5, readers.fork),
     b"cancel": _Line(2, readers.of_an_id(commands.Cancel)),
     b"pause": _Line(2, readers.of_a_name(commands.PauseQueue)),
     b"resume": _Line(2, readers.of_a_name(commands.ResumeQueue)),

@@ -353,6 +353,18 @@ def read_wait(data: bytes) -> commands.JobWait | None:
     return wait if has_end else None
 
 
+def fork(tokens: Tokens) -> commands.Event:
+    job_id, new_id, name = read_id(tokens[1]), read_id(tokens[2]), read_step_name(tokens[3])
+    number = _read_up_to(tokens[4], _MAX_U32)
+    if job_id is None or new_id is None or not is_version_4(new_id):
+        return _NO[commands.Complaint.ID]
+    if name is None:
+        return _NO[commands.Complaint.NAME]
+    if not number:
+        return _NO[commands.Complaint.STEP_NUMBER]
+    return commands.Fork(job_id, new_id, name, number)
+
+
 def emit(tokens: Tokens, flags: Flags, payload: bytes) -> commands.Event:
     name = read_step_name(tokens[1])
     if flags:

@@ -221,6 +221,10 @@ class JobView(Struct, frozen=True, omit_defaults=True):
     progress: JobProgress | None = None  # set only when a single job is inspected
     parks: int = 0  # how often it was parked
     wait: JobWait | None = None  # the wait of a parked job, whose state is ``waiting``
+    # Lists leave these out. A fork is a new job that goes on from a step of another one.
+    forked_from: str = ""  # the id of the job of which it is a fork
+    forked_at: str = ""  # the step of that job from which it goes on: its name, # and its number
+    forks: tuple[str, ...] = ()  # the ids of its own forks
 
     @property
     def id(self) -> str:
@@ -428,6 +432,7 @@ def _job_block(job: JobView) -> bytes:
         "worker": job.worker, "key": job.key, "after": job.waits_for,
         "cancelled": int(job.state == CANCELLED), "given-back": job.given_back + job.parks,
         "parked": "" if job.wait is None else msgspec.json.encode(job.wait).decode(),
+        "forked-from": f"{job.forked_from} {job.forked_at}".strip(),
     }  # fmt: skip
     more = {key: value for key, value in more.items() if value}
     keys = _JOB_KEYS + (job.scheduled_ns is not None) + len(more)

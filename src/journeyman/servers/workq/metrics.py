@@ -35,6 +35,7 @@ _COMMAND_NAMES: dict[type, str] = {
     commands.RecordStep: "step",
     commands.Park: "park",
     commands.Emit: "emit",
+    commands.Fork: "fork",
     commands.Requeue: "requeue",
     commands.RequeueAll: "requeue-all",
     commands.SetLimits: "limit",

@@ -36,6 +36,7 @@ _DECIDED_ALONE = CAN_WAIT | {
     commands.InspectSteps,
     commands.InspectEvent,
     commands.Park,
+    commands.Fork,
     commands.InspectJobs,
     commands.InspectScheduledJobs,
     commands.InspectDeadJobs,

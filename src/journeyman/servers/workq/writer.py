@@ -82,6 +82,7 @@ _OF_AN_ID = frozenset(
         commands.RecordStep,
         commands.InspectSteps,
         commands.Park,
+        commands.Fork,
     }
 )
 _OF_AN_EVENT = frozenset({commands.Emit, commands.InspectEvent})
@@ -131,6 +132,8 @@ def in_scope(queue: WorkqEngine, request: Any, prefix: str) -> Any:
     if kind in _OF_AN_ID:
         if is_foreign(queue, request.job_id, prefix):
             return NOT_FOUND
+        if kind is commands.Fork:
+            return structs.replace(request, namespace=prefix)
         return _park_in_scope(queue, request, prefix) if kind is commands.Park else request
     if kind in _LISTS:
         return structs.replace(request, prefix=prefix)
@@ -189,7 +192,10 @@ def scoped_reply(queue: WorkqEngine, request: Any, reply: Any, prefix: str) -> A
     is_duplicate = (
         type(reply) is commands.RefusedLine and reply.complaint is commands.Complaint.DUPLICATE_JOB
     )
-    return _ID_TAKEN if is_duplicate and is_foreign(queue, request.job_id, prefix) else reply
+    if not is_duplicate:
+        return reply
+    new_id = request.new_id if type(request) is commands.Fork else request.job_id
+    return _ID_TAKEN if is_foreign(queue, new_id, prefix) else reply
 
 
 class LogRecorder(Recorder):
@@ -292,6 +298,7 @@ _CHANGES = frozenset(
         ),
         *(commands.RequeueAll, commands.SetLimits, commands.RecordStep, commands.Park),
         commands.Emit,
+        commands.Fork,
     }
 )
 
@@ -353,7 +360,7 @@ class WorkqDialect(Dialect):
     def decide(self, batch: Batch) -> None:
         now_ns = batch.begun_ns = self._clock.now_ns()
         decide, outcomes = self._queue.decide, batch.outcomes
-        has_children = self._queue.has_children
+        can_take_effort = self._queue.can_take_effort
         usual = self._queue.usual_at(now_ns, batch.records)
         answers = batch.answers
         for client, request in batch.requests:
@@ -366,7 +373,7 @@ class WorkqDialect(Dialect):
                     else:
                         answers[client] = [client.render(done)]
                     continue
-            if has_children and self._queue.effort > MAX_EFFORT:
+            if can_take_effort and self._queue.effort > MAX_EFFORT:
                 self.writer.put_back(batch, len(outcomes))
                 break
             kind = type(request)

@@ -100,6 +100,7 @@ class Actions:
                 "Add a job", False, self._add,
                 ("queue", "payload", "ttr_ms", "ttl_ms", "priority", "max_attempts", "max_fails"),
             ),
+            "fork": _Kind("Run again from a step, as a new job", False, self._fork, ("step",)),
             "pause": _Kind("Pause queues", False, _for_each(work.pause, "queue", "paused", paused)),
             "resume": _Kind(
                 "Resume queues", False, _for_each(work.pause, "queue", "resumed", resumed)
@@ -248,9 +249,18 @@ class Actions:
         body = values.AddJob(
             queue=action.fields.get("queue", ""), payload=action.fields.get("payload", ""), **given
         )
-        self._v1.work.check_add(body)
+        self._v1.work.check_body(body)
         added = await self._v1.work.add(_with(call, body))
         return f"added {added.id}"
+
+    async def _fork(self, call: RouteCall, action: Action) -> str:
+        name, _, number = action.fields.get("step", "").partition("#")
+        body = values.ForkBody(name, _whole_number(number or "1"))
+        self._v1.work.check_body(body)
+        added = [
+            await self._v1.work.fork(_on(call, {"job": each}, None, body)) for each in action.ids
+        ]
+        return f"added {', '.join(each.id for each in added)}"
 
     async def _limit(self, call: RouteCall, action: Action) -> str:
         numbers = {name: _number(action.fields.get(name, "0")) for name in LIMIT_FIELDS}

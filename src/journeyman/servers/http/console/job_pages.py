@@ -8,6 +8,7 @@ from typing import Any, Final, NamedTuple
 
 from aiohttp import web
 
+from journeyman.engines.workq.forks import is_note
 from journeyman.formats.task_names import call_of
 from journeyman.protocols.workq.replies import JobView, id_text
 from journeyman.protocols.workq.salts import next_id
@@ -135,7 +136,7 @@ class JobPages:
         if job is None and not records:
             raise ApiError(404, f"no job has the id {job_id}", "job_not_found")
         found = await _or_none(self._v1.work.steps(call)) if job is not None else None
-        steps = found.steps if found is not None else []
+        steps = [] if found is None else [s for s in found.steps if not is_note(s.name)]
         now_ns = read_moment(at, "at") if at else self._backend.clock.now_ns()
         drawn = trace.trace_of(records, steps, job, now_ns)
         if drawn is not None and drawn.failed and job is not None and job.state == "dead":

@@ -13,6 +13,7 @@ from jinja2 import pass_context
 from jinja2.runtime import Context
 
 from journeyman.formats.task_names import MAX_READ_BYTES, call_of
+from journeyman.protocols.workq.commands import JobWait
 from journeyman.protocols.workq.replies import id_text
 from journeyman.servers.http import wire
 from journeyman.servers.http.console import moments
@@ -166,6 +167,14 @@ def payload_line(payload: bytes) -> str:
     return f"{call.task}({call.arguments})"
 
 
+def wait_words(wait: JobWait) -> str:
+    """Return what a parked job waits for, but not until when."""
+    if wait.event:
+        return f"for the event {wait.event}"
+    count = len(wait.jobs)
+    return f"for {count} job{'s' if count > 1 else ''}" if count else "for a time"
+
+
 def error_line(result: bytes | None) -> str:
     """For a row: the error and its message, or what the worker wrote."""
     if not result:
@@ -201,6 +210,7 @@ FILTERS = {
     "call_of": call_of,
     "error_class": error_class,
     "error_line": error_line,
+    "wait_words": wait_words,
     "failure_of": failure_of,
     "payload_line": payload_line,
     "number": number,

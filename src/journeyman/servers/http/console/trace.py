@@ -2,8 +2,8 @@
 
     log records, recorded steps, the job now --> rows of JobTrace --work_job.html--> SVG
 
-Times of attempts are those of the log's records, so they are exact. Of a step only its end is
-known: it began when the attempt did, or when the step before it ended.
+Times of attempts and of parks are those of the log's records, so they are exact. Of a step only
+its end is known: it began when the attempt did, or when the step before it ended.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
+from journeyman.protocols.workq.readers import read_wait
 from journeyman.protocols.workq.replies import JobView
 from journeyman.servers.http.console import shown
 from journeyman.servers.http.v1.values import JobStep, LogRecord
@@ -20,8 +21,9 @@ from journeyman.units import NS_PER_S
 
 AXIS_TICKS: Final = 5
 MOST_ROWS: Final = 200
+_END_WORDS: Final = {"timeout-attempt": "lease ended", "park": "parked"}
 _BEGINS: Final = ("add", "schedule")
-_ENDS: Final = {"complete": "run", "fail": "fail", "timeout-attempt": "fail"}
+_ENDS: Final = {"complete": "run", "fail": "fail", "timeout-attempt": "fail", "park": "run"}
 
 
 class TraceRow(NamedTuple):
@@ -114,18 +116,23 @@ def _spans(
 ) -> list[TraceSpan]:
     """``until_ns``: how long what has not ended lasts so far."""
     spans: list[TraceSpan] = []
-    waits_since, number = timed[0][0], 0
+    waits_since, number, waits_for = timed[0][0], 0, "waited"
     for time_ns, record in timed[1:]:
         kind = record.kind
+        if kind in ("start-attempt", "wake"):
+            spans.append(TraceSpan("wait", waits_for, "wait", waits_since, time_ns))
+            waits_since, waits_for = time_ns, "waited for a worker"
         if kind == "start-attempt":
-            name = "waited" if not number else "waited for the next attempt"
-            spans.append(TraceSpan("wait", name, "wait", waits_since, time_ns))
+            waits_for = "waited for the next attempt"
             number += 1
             note = record.worker or ""
             spans.append(TraceSpan("attempt", f"Attempt {number}", "live", time_ns, time_ns, note))
         elif kind in _ENDS and spans and spans[-1].look == "live":
             spans[-1].until_ns, spans[-1].look = time_ns, _ENDS[kind]
-            spans[-1].words = "lease ended" if kind == "timeout-attempt" else ""
+            spans[-1].words = _END_WORDS.get(kind, "")
+            if kind == "park":
+                wait = read_wait(record.text.encode(errors="replace"))
+                waits_for = "parked" if wait is None else f"parked {shown.wait_words(wait)}"
             if kind == "fail":
                 spans[-1].result = result_of(record)
                 spans[-1].words = shown.error_line(spans[-1].result).partition(":")[0]
@@ -134,7 +141,8 @@ def _spans(
         spans[-1].until_ns = until_ns if until_ns is not None else timed[-1][0]
         spans[-1].words = "running" if until_ns is not None else ""
     elif until_ns is not None:
-        spans.append(TraceSpan("wait", "waits", "wait", waits_since, until_ns))
+        name = waits_for if waits_for.startswith("parked") else "waits"
+        spans.append(TraceSpan("wait", name, "wait", waits_since, until_ns))
     if job is not None and job.worker:
         last = next((span for span in reversed(spans) if span.kind == "attempt"), None)
         if last is not None:

@@ -81,6 +81,7 @@ _CODES = {
     Complaint.NO_PARENT: (409, "unknown_parent"),
     Complaint.TOO_MANY_CHILDREN: (409, "too_many_children"),
     Complaint.NO_LEDGER: (409, "no_ledger"),
+    Complaint.UNKNOWN_STEP: (404, "step_not_found"),
     Complaint.TOO_MANY_STEPS: (409, "too_many_steps"),
     Complaint.HAS_MAX_ATTEMPTS: (409, "has_max_attempts"),
     Complaint.EVENT_DIFFERS: (409, "event_differs"),

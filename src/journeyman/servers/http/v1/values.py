@@ -434,6 +434,16 @@ class JobSteps(Struct):
     steps: list[JobStep]
 
 
+class ForkBody(Body):
+    """The step from which a new job goes on."""
+
+    step: Annotated[str, Meta(min_length=1, max_length=255)]
+    number: Annotated[
+        int, Meta(ge=1, le=2**32 - 1, description="1 is the first step of this name")
+    ] = 1
+    id: Annotated[str | None, Meta(description="of the new job: a UUID of version 4")] = None
+
+
 class ParkBody(Body):
     """The wait of a leased job."""
 

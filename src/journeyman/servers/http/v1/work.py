@@ -95,6 +95,9 @@ class WorkRoutes:
                    errors=(*_FINISH_ERRORS, 422), is_traffic=True),
             _route("GET", f"{jobs}/{{job}}/steps", self.steps, "The recorded steps of a job",
                    values.JobSteps, query=values.StepsQuery, errors=(*_FINISH_ERRORS, 422)),
+            _route("POST", f"{jobs}/{{job}}/fork", self.fork,
+                   "Add a job that goes on from a step of this one", values.Added,
+                   body=values.ForkBody, status=201, errors=(404, 409, 422)),
             _route("POST", f"{jobs}/{{job}}/park", self.park,
                    "Let a leased job wait without a lease", values.JobSteps,
                    body=values.ParkBody, errors=(*_FINISH_ERRORS, 422), is_traffic=True),
@@ -285,10 +288,10 @@ class WorkRoutes:
         salt = self._backend.access.salt_of(call.prefix)
         return salted_id(uuid.UUID(bytes=digest, version=4).bytes, salt)
 
-    def check_add(self, body: values.AddJob) -> None:
+    def check_body(self, body: values.AddJob | values.ForkBody) -> None:
         """Check what the types of a body that came as JSON have checked already."""
         try:
-            msgspec.convert(msgspec.to_builtins(body), values.AddJob)
+            msgspec.convert(msgspec.to_builtins(body), type(body))
         except msgspec.ValidationError as error:
             raise ApiError(400, str(error), "invalid_body") from None
 
@@ -362,6 +365,16 @@ class WorkRoutes:
         asked = commands.InspectSteps(_id(call), getattr(call.query, "attempt", 0))
         reply = await self._backend.ask_work(call, asked, moment_of_query(call.query.at))
         return values.JobSteps([values.JobStep(*step) for step in reply.steps])
+
+    async def fork(self, call: RouteCall) -> values.Added:
+        """A repeat with the same Idempotency-Key, or the same id, finds the new job there."""
+        body: values.ForkBody = call.body
+        if read_step_name(body.step.encode(errors="replace")) is None:
+            raise ApiError(400, f"not a name of a step: {body.step!r}", "invalid_body")
+        new_id = self._new_id(call, body.id, call.request.headers.get("Idempotency-Key"))
+        asked = commands.Fork(_id(call), new_id, body.step, body.number)
+        await self._backend.ask_work(call, asked)
+        return values.Added(id_text(new_id), True)
 
     async def park(self, call: RouteCall) -> values.JobSteps:
         """No steps: it waits; else the step that the wait has come to already."""
