@@ -63,6 +63,12 @@ await later.cancel();
 try { await later.result({ timeoutMs: 60000 }); } catch (error) { console.log(error.name); }
 try { await jm.job("00000000-0000-4000-8000-000000000000").show(); }
 catch (error) { console.log(error.status, error.code); }
+const waiting = await jm.send("python.wait", [], { queue: "python" });
+await jm.emit("approval:7/a", { by: "ann", at: new Date(0) });
+await jm.emit("approval:7/a", { by: "ann", at: new Date(0) });
+await jm.emit("nothing");
+console.log(await waiting.result({ timeoutMs: 60000 }));
+try { await jm.emit("approval:7/a", 2); } catch (error) { console.log(error.status, error.code); }
 """
 
 
@@ -197,6 +203,10 @@ def test_tasks_of_node_run_in_python(built: Path, server: WholeProcess, tmp_path
         "def add(a, b, c=0): return a + b + c\n"
         "@app.task(name='python.fail')\n"
         "def fail(): raise ValueError('no such user')\n"
+        "@app.task(name='python.wait')\n"
+        "def wait():\n"
+        "    value = jm.wait_for('approval:7/a')\n"
+        "    return f\"{value['by']} {value['at'].year} {jm.wait_for('nothing')}\"\n"
     )
     (built / "sender.mjs").write_text(NODE_SENDER)
     words = [sys.executable, "-m", "journeyman", "worker", "adding:app"]
@@ -214,4 +224,6 @@ def test_tasks_of_node_run_in_python(built: Path, server: WholeProcess, tmp_path
         "true",
         "JobCancelled",
         "404 not_found",
+        "ann 1970 None",
+        "409 event_differs",
     ]

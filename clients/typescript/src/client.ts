@@ -79,6 +79,15 @@ export class Journeyman {
     return new Job<T>(this, id);
   }
 
+  /**
+   * An event happens: jobs that wait for it (`jm.wait_for` of Python) go on. On the server's disk when the promise is
+   * kept; the same again changes nothing, another value is refused (`event_differs`).
+   */
+  async emit(event: string, value: unknown = null): Promise<void> {
+    const text = value === null || value === undefined ? "" : encode(value);
+    await this.request("PUT", `/v1/work/events/${encodeURIComponent(event)}`, { value: text });
+  }
+
   /** A job that was sent earlier, from anywhere. */
   job<T = unknown>(id: string): Job<T> {
     return new Job<T>(this, id);
