@@ -34,6 +34,7 @@ with both engines and with a count in plain Python, on golden, generated and dam
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
@@ -42,6 +43,7 @@ from string import Template
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
+    import duckdb
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
@@ -77,6 +79,7 @@ _MOST: Final = 2**63 - 1
 _COMMENT: Final = re.compile(r"--.*")
 _SOURCE: Final = re.compile(r"\b(?:FROM|JOIN)\s+([a-z_]+)")
 _MEMORY: Final = "512MB"
+_DATABASES: Final[dict[int, duckdb.DuckDBPyConnection]] = {}  # by process
 
 
 def statement(
@@ -113,20 +116,29 @@ def statement(
 def run_in_duckdb(statement_: str, **tables: Any) -> pa.Table:
     """The answer of DuckDB over tables or datasets of Arrow, in this process: one thread, a bounded
     amount of memory, no extension that loads by itself. Of a dataset only the columns are read that
-    the view needs."""
-    import duckdb
-
-    settings: dict[str, str | bool | int | float | list[str]] = {
-        "threads": 1,
-        "memory_limit": _MEMORY,
-        "autoinstall_known_extensions": False,
-        "autoload_known_extensions": False,
-    }
-    with duckdb.connect(":memory:", config=settings) as connection:
+    the view needs. Tables are seen by their own statement alone."""
+    with _database().cursor() as connection:
         for name, table in tables.items():
             connection.register(name, table)
         answer: pa.Table = connection.sql(statement_).to_arrow_table()
         return answer
+
+
+def _database() -> duckdb.DuckDBPyConnection:
+    """An empty database, kept because opening one takes far longer than a view of a few rows. A
+    forked process has its own."""
+    import duckdb
+
+    found = _DATABASES.get(os.getpid())
+    if found is None:
+        settings: dict[str, str | bool | int | float | list[str]] = {
+            "threads": 1,
+            "memory_limit": _MEMORY,
+            "autoinstall_known_extensions": False,
+            "autoload_known_extensions": False,
+        }
+        found = _DATABASES[os.getpid()] = duckdb.connect(":memory:", config=settings)
+    return found
 
 
 def run_in_spark(spark: SparkSession, statement_: str, **tables: DataFrame) -> DataFrame:
