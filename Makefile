@@ -76,7 +76,7 @@ test: ## Lint, types, import rules, and all tests; a list of those that could no
 
 # First, in one process: it compiles the kernels, and all tests, which others then find on the disk.
 kernels: $(STAMP)
-	$(BIN)/python -m pytest -q -m kernels $$(grep -rl 'mark\.kernels' tests --include='test_*.py')
+	$(BIN)/python -m pytest -q -m kernels
 
 core: $(STAMP) wanted kernels
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --ignore tests/spark $(SIMULATION:%=--ignore %) -m "not kernels"
