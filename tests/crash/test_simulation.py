@@ -12,7 +12,9 @@ from journeyman.engines.workq import lifecycle, steps
 from journeyman.engines.workq.state import WorkqState
 from journeyman.protocols.workq.commands import Fail
 from journeyman.protocols.workq.replies import Reply
-from journeyman.servers.core.group_commit import Batch, GroupCommit, WriteInFlight
+from journeyman.servers.core.contract import Batch
+from journeyman.servers.core.group_commit import GroupCommit
+from journeyman.servers.core.writes import WriteInFlight
 from journeyman.units import NS_PER_S
 from tests.simulation import SimulationFailed, SimulationPlan, simulate
 from tests.simulation.clients import ClientPace

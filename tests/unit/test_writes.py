@@ -6,9 +6,8 @@ import threading
 
 from journeyman.config import LogLevel
 from journeyman.config.settings import LimitSettings
-from journeyman.servers.core.group_commit import WriteInFlight
 from journeyman.servers.core.server_log import ServerLog, ServiceManager
-from journeyman.servers.core.writes import WatchThread, WriteWatch
+from journeyman.servers.core.writes import WatchThread, WriteInFlight, WriteWatch
 from journeyman.testing import ManualClock
 
 LIMITS = LimitSettings(write_warn_ms=1000, write_deadline_ms=10_000, watchdog_deadline_ms=60_000)

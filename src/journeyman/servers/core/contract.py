@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 from journeyman.errors import JourneymanError
 from journeyman.formats.framing import Codec
 from journeyman.formats.ledger import Record as LedgerRecord
-
-if TYPE_CHECKING:
-    from journeyman.servers.core.group_commit import Batch, GroupCommit
 
 Requests: TypeAlias = Sequence[tuple[Any, Any]]  # (client, request); no client: the server itself
 
@@ -31,13 +29,53 @@ class Engine(Protocol):
         ...
 
 
+@dataclass(slots=True)
+class Batch:
+    """Requests that are decided, written and answered together."""
+
+    requests: list[tuple[Any, Any]]  # (client, request); no client: from the server itself
+    records: list[Any] = field(default_factory=list)
+    ledger: list[LedgerRecord] = field(default_factory=list)
+    answers: dict[Any, list[Any]] = field(default_factory=dict)
+    effects: list[Any] = field(default_factory=list)
+    replies: list[Any] = field(default_factory=list)  # to the server itself
+    outcomes: list[Any] = field(default_factory=list)  # one for each request, in order
+    begun_ns: int = 0
+    error: JourneymanError | None = None  # why it could not be written
+
+    def answer(self, client: Any, answer: Any) -> None:
+        known = self.answers.get(client)
+        if known is None:
+            self.answers[client] = [answer]
+        else:
+            known.append(answer)
+
+
+class Postponing(Protocol):
+    """The writer of a dialect, as far as the dialect needs it: for what it decides later."""
+
+    due_waits: bool  # cleared when the due events have been decided
+
+    def put_back(self, batch: Batch, index: int) -> None:
+        """Leave the requests of a batch from this one on to the next."""
+        ...
+
+    def repeat_later(self, command: Any) -> None:
+        """Submit what the server itself had to record once there may be room again."""
+        ...
+
+    def leave(self, client: Any) -> None:
+        """The client waits for nothing any more."""
+        ...
+
+
 class Dialect(ABC):
     """How the commands of a service are decided, and what becomes of a batch.
 
     All methods are called on the event loop.
     """
 
-    writer: GroupCommit  # the one that uses this dialect
+    writer: Postponing  # the one that uses this dialect
     due: Any  # the command that says: see to what the time has brought
     codec: Codec[Any] | None = None  # decodes records that were encoded by the engine
     max_waiting_bytes = 64 * 1024 * 1024  # the limit of waiting requests; beyond it none is taken

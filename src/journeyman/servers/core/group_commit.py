@@ -43,23 +43,19 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from journeyman import threads
 from journeyman.clock import Clock
 from journeyman.config import ALL_NAMESPACES
 from journeyman.errors import JourneymanError, LogClosed, LogError, LogPoisoned
 from journeyman.formats.framing import DecodedRecords
-from journeyman.formats.ledger import Record as LedgerRecord
 from journeyman.servers.core import contract
 from journeyman.servers.core.internal_call import InternalCall
 from journeyman.servers.core.ledger import Ledger
+from journeyman.servers.core.writes import WriteInFlight
 from journeyman.units import NS_PER_MS
-
-if TYPE_CHECKING:
-    from journeyman.servers.core.writes import WriteWatch
 
 MAX_BATCH = 1024  # commands decided at a stretch, a few milliseconds of work
 MAX_BATCH_BYTES = 8 * 1024 * 1024  # payloads or items of a batch
@@ -68,59 +64,6 @@ QUICK_BYTES = 64 * 1024  # a larger batch is the thread's: a client could make e
 QUICK_IN_A_ROW = 16  # so many writes in the thread, and the next one is waited for on the loop
 LEASE_LOOK_S = 0.02
 RETRY_S = 1.0  # until what the server itself has to record is tried again
-
-
-class WriteInFlight:
-    """The write that a writer waits for, while there is one. Used on the event loop, except that
-    the watch of writes reads it from a thread (writes.py)."""
-
-    __slots__ = ("_clock", "begun_ns", "holds_loop", "reports", "watch")
-
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self.begun_ns: int | None = None  # monotonic
-        self.holds_loop = False
-        self.watch: WriteWatch | None = None
-        self.reports = 0  # how many thresholds it has passed that were reported
-
-    def begin(self, *, holds_loop: bool = False) -> None:
-        self.holds_loop = holds_loop
-        self.begun_ns = self._clock.monotonic_ns()
-        if self.watch is not None and self.watch.is_asleep:
-            self.watch.wake()
-
-    def end(self) -> None:
-        begun_ns, self.begun_ns = self.begun_ns, None
-        if self.watch is not None and begun_ns is not None:
-            took_ns = self._clock.monotonic_ns() - begun_ns
-            if took_ns >= self.watch.warn_ns:
-                self.watch.on_slow(self, took_ns)
-            self.reports = 0
-
-    def age_ns(self) -> int:
-        """How long the write has been in flight; 0 if there is none."""
-        begun_ns = self.begun_ns
-        return 0 if begun_ns is None else self._clock.monotonic_ns() - begun_ns
-
-
-@dataclass(slots=True)
-class Batch:
-    requests: list[tuple[Any, Any]]  # (client, request); no client: from the server itself
-    records: list[Any] = field(default_factory=list)
-    ledger: list[LedgerRecord] = field(default_factory=list)
-    answers: dict[Any, list[Any]] = field(default_factory=dict)
-    effects: list[Any] = field(default_factory=list)
-    replies: list[Any] = field(default_factory=list)  # to the server itself
-    outcomes: list[Any] = field(default_factory=list)  # one for each request, in order
-    begun_ns: int = 0
-    error: JourneymanError | None = None  # why it could not be written
-
-    def answer(self, client: Any, answer: Any) -> None:
-        known = self.answers.get(client)
-        if known is None:
-            self.answers[client] = [answer]
-        else:
-            known.append(answer)
 
 
 def is_over(error: BaseException) -> bool:
@@ -160,7 +103,7 @@ class GroupCommit:
         self._errands: deque[Callable[[], None]] = deque()
         self._for_room: dict[contract.Submitter, None] = {}
         self._for_idle: list[asyncio.Future[None]] = []
-        self._writing: Batch | None = None
+        self._writing: contract.Batch | None = None
         self._turn_is_set = False
         self.lease: contract.AnswerLease | None = (
             None  # while it is not valid, nothing is decided or answered
@@ -269,12 +212,12 @@ class GroupCommit:
         if self._writing is None and self.failure is None and not self._is_held:
             self._go_on(None)
 
-    def _go_on_later(self, done: Batch | None) -> None:
+    def _go_on_later(self, done: contract.Batch | None) -> None:
         self._is_held = False
         if self.failure is None:
             self._go_on(done)
 
-    def _go_on(self, done: Batch | None) -> None:
+    def _go_on(self, done: contract.Batch | None) -> None:
         """Answer the last batch and begin the next: at once, or a turn after its answers."""
         if self.lease is not None and not self.lease.is_valid:
             self._is_held = True
@@ -306,14 +249,14 @@ class GroupCommit:
             for client in clients:
                 client.room()
 
-    def _decide_next(self) -> Batch | None:
+    def _decide_next(self) -> contract.Batch | None:
         """Decide what waits; a batch that must be written is on its way afterwards."""
         if self._errands:
             self._begin_errand(self._errands.popleft())
             return None
         if not self._waiting:
             return None
-        batch = Batch(self._take_waiting())
+        batch = contract.Batch(self._take_waiting())
         self.batches += 1
         self.commands += len(batch.requests)
         self._engine.begin_batch()
@@ -331,7 +274,7 @@ class GroupCommit:
             self._thread.submit((partial(self._write_timed, batch), self._written_elsewhere))
         return batch
 
-    def _is_for_the_loop(self, batch: Batch, recorder: contract.Recorder) -> bool:
+    def _is_for_the_loop(self, batch: contract.Batch, recorder: contract.Recorder) -> bool:
         if self.lease is not None:
             return False  # a database may not answer, and the loop has to say so
         if batch.ledger and self.dialect.weigh([r for _, r in batch.requests]) > QUICK_BYTES:
@@ -343,18 +286,18 @@ class GroupCommit:
             return False
         return self._ledger is None or not batch.ledger or self._ledger.hold_now()
 
-    def _write_timed(self, batch: Batch) -> None:
+    def _write_timed(self, batch: contract.Batch) -> None:
         quick_in_a_row, self._quick_in_a_row = self._quick_in_a_row, 0
         begun_ns = self._clock.monotonic_ns()
         self._write_all(batch)
         if self._clock.monotonic_ns() - begun_ns < QUICK_NS:
             self._quick_in_a_row = quick_in_a_row + 1
 
-    def _is_written(self, batch: Batch) -> bool:
+    def _is_written(self, batch: contract.Batch) -> bool:
         """Return whether anything of the batch has to be durable."""
         return bool(batch.ledger or batch.records)
 
-    def _write_all(self, batch: Batch) -> None:
+    def _write_all(self, batch: contract.Batch) -> None:
         """The ledger first: a crash in between leaves something more that is known, not less."""
         assert self._recorder is not None
         if not batch.ledger:
@@ -398,7 +341,7 @@ class GroupCommit:
         self._waiting_bytes = max(0, self._waiting_bytes - size) if waiting else 0
         return taken
 
-    def put_back(self, batch: Batch, index: int) -> None:
+    def put_back(self, batch: contract.Batch, index: int) -> None:
         """Leave the requests of a batch from this one on to the next: it has taken long enough.
 
         The client of the last one before goes behind all others that wait; each keeps its order.
@@ -413,7 +356,7 @@ class GroupCommit:
             self._waiting = deque(sorted(self._waiting, key=lambda entry: entry[0] is busy))
 
     def _begin_errand(self, errand: Callable[[], None]) -> None:
-        self._writing = Batch([])
+        self._writing = contract.Batch([])
         self.in_flight.begin()
         self._thread.submit((errand, self._errand_done_elsewhere))
 
@@ -431,7 +374,7 @@ class GroupCommit:
             self._owner.on_trouble(error)
         self._go_on(None)
 
-    def _write_here(self, batch: Batch) -> None:
+    def _write_here(self, batch: contract.Batch) -> None:
         self.in_flight.begin(holds_loop=True)
         try:
             self._write_timed(batch)
@@ -447,7 +390,7 @@ class GroupCommit:
             if batch.ledger and self._ledger is not None:
                 self._ledger.let_go()
 
-    def _conclude(self, batch: Batch) -> None:
+    def _conclude(self, batch: contract.Batch) -> None:
         """The end of a batch that no thread writes."""
         if self.failure is not None:
             return
@@ -458,7 +401,7 @@ class GroupCommit:
             self._no_trouble()
         self._tell(batch)
 
-    def _tell(self, batch: Batch) -> None:
+    def _tell(self, batch: contract.Batch) -> None:
         """The batch is durable."""
         if batch.effects or batch.replies:
             self.dialect.carry_out(batch)
@@ -501,7 +444,7 @@ class GroupCommit:
             self._troubled = False
             self._owner.on_trouble(None)
 
-    def _take_back(self, batch: Batch, error: JourneymanError) -> None:
+    def _take_back(self, batch: contract.Batch, error: JourneymanError) -> None:
         self._engine.undo_batch()
         self._troubled = True
         self._owner.on_trouble(error)
@@ -519,7 +462,7 @@ class GroupCommit:
         self._retrying -= 1
         self.submit_own(command)
 
-    def fail(self, error: BaseException, batch: Batch | None = None) -> None:
+    def fail(self, error: BaseException, batch: contract.Batch | None = None) -> None:
         self.failure = error
         clients = {client for client, _ in self._waiting if client is not None}
         clients |= set(batch.answers) if batch is not None else set()

@@ -27,12 +27,44 @@ from collections.abc import Callable
 
 from journeyman.clock import Clock
 from journeyman.config.settings import LimitSettings
-from journeyman.servers.core.group_commit import WriteInFlight
 from journeyman.servers.core.metrics import Family, Point, counter, gauge
 from journeyman.servers.core.server_log import ServerLog, ServiceManager
 from journeyman.units import NS_PER_MS, NS_PER_S
 
 SIGNS_PER_INTERVAL = 4  # signs of life within an interval of the watchdog, while the loop waits
+
+
+class WriteInFlight:
+    """The write that a writer waits for, while there is one. Used on the event loop, except that
+    the watch reads it from a thread."""
+
+    __slots__ = ("_clock", "begun_ns", "holds_loop", "reports", "watch")
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self.begun_ns: int | None = None  # monotonic
+        self.holds_loop = False
+        self.watch: WriteWatch | None = None
+        self.reports = 0  # how many thresholds it has passed that were reported
+
+    def begin(self, *, holds_loop: bool = False) -> None:
+        self.holds_loop = holds_loop
+        self.begun_ns = self._clock.monotonic_ns()
+        if self.watch is not None and self.watch.is_asleep:
+            self.watch.wake()
+
+    def end(self) -> None:
+        begun_ns, self.begun_ns = self.begun_ns, None
+        if self.watch is not None and begun_ns is not None:
+            took_ns = self._clock.monotonic_ns() - begun_ns
+            if took_ns >= self.watch.warn_ns:
+                self.watch.on_slow(self, took_ns)
+            self.reports = 0
+
+    def age_ns(self) -> int:
+        """How long the write has been in flight; 0 if there is none."""
+        begun_ns = self.begun_ns
+        return 0 if begun_ns is None else self._clock.monotonic_ns() - begun_ns
 
 
 class WriteWatch:

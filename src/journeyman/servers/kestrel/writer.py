@@ -32,8 +32,7 @@ from journeyman.engines.kestrel.engine import KestrelEngine
 from journeyman.errors import JourneymanError
 from journeyman.protocols.kestrel import commands as ask
 from journeyman.protocols.kestrel.replies import STORED, Reply, ServerError
-from journeyman.servers.core.contract import Dialect
-from journeyman.servers.core.group_commit import Batch
+from journeyman.servers.core.contract import Batch, Dialect
 from journeyman.servers.kestrel.persistence import ItemFetcher, KestrelLogs, PartlyWritten
 
 MAX_WAITING_BYTES = 64 * 1024 * 1024

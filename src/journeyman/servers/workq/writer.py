@@ -28,7 +28,7 @@ from journeyman.clock import Clock
 from journeyman.config import ALL_NAMESPACES
 from journeyman.engines.workq.browsing import BrowseJobs, BrowseQueues, CountFacets
 from journeyman.engines.workq.engine import WorkqEngine
-from journeyman.engines.workq.extensions import PARENT_BYTES
+from journeyman.engines.workq.ledger_entries import PARENT_BYTES
 from journeyman.engines.workq.messages import WorkqDue, WorkqGone, WorkqOutcome
 from journeyman.engines.workq.workers import BrowseWorkers
 from journeyman.errors import JourneymanError
@@ -38,8 +38,8 @@ from journeyman.formats.workq import CODEC, JobAdded, JobFinished, Record
 from journeyman.logs.workq.log import WorkqLog
 from journeyman.protocols.workq import commands
 from journeyman.protocols.workq.replies import DONE, NOT_FOUND, TIMED_OUT, JobMissing, id_text
-from journeyman.servers.core.contract import Dialect, Recorder, WriteWait
-from journeyman.servers.core.group_commit import QUICK_BYTES, Batch
+from journeyman.servers.core.contract import Batch, Dialect, Recorder, WriteWait
+from journeyman.servers.core.group_commit import QUICK_BYTES
 from journeyman.servers.core.ledger import Ledger
 
 REFUSALS = (commands.RefusedLine, JobMissing)

@@ -26,8 +26,8 @@ from journeyman.logs.ledger import MarkWriter
 from journeyman.logs.ztick.log import ZtickLog
 from journeyman.protocols.ztick import commands
 from journeyman.protocols.ztick.parser import LINE_LIMIT_BYTES
-from journeyman.servers.core.contract import Dialect, Recorder, WriteWait
-from journeyman.servers.core.group_commit import MAX_BATCH, MAX_BATCH_BYTES, QUICK_BYTES, Batch
+from journeyman.servers.core.contract import Batch, Dialect, Recorder, WriteWait
+from journeyman.servers.core.group_commit import MAX_BATCH, MAX_BATCH_BYTES, QUICK_BYTES
 
 Request: TypeAlias = commands.Command | commands.Settled
 
