@@ -15,8 +15,8 @@ from msgspec import structs
 
 from journeyman.config import LogLevel, WorkqSettings, WorkqSync
 from journeyman.disk import RealDisk
+from journeyman.engines.workq.adding import SETTLE_LIMIT
 from journeyman.engines.workq.engine import Decidable, WorkqEngine
-from journeyman.engines.workq.extensions import SETTLE_LIMIT
 from journeyman.engines.workq.messages import WorkqDue
 from journeyman.logs.ledger import LedgerLog
 from journeyman.protocols.workq.commands import (

@@ -9,7 +9,7 @@ import sys
 import zlib
 from pathlib import Path
 
-from journeyman.engines.workq.extensions import FAMILIES, LoadedExtensions
+from journeyman.engines.workq.ledger_entries import FAMILIES, LoadedExtensions
 from journeyman.engines.ztick.timetables import TimetableLoader
 from journeyman.folds import ledger as fold
 from journeyman.formats.framing import Entry, Stop, scan

@@ -9,7 +9,7 @@ import hypothesis.strategies as st
 from hypothesis import example, given, settings
 
 from journeyman.engines.workq.engine import Decidable, WorkqEngine
-from journeyman.engines.workq.extensions import LoadedExtensions, StoredJobOptions
+from journeyman.engines.workq.ledger_entries import LoadedExtensions, StoredJobOptions
 from journeyman.engines.workq.messages import WorkqDue
 from journeyman.folds.workq import retry_of
 from journeyman.formats.timed_frame import Instant

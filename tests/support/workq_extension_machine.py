@@ -20,7 +20,7 @@ from hypothesis.stateful import (
 )
 
 from journeyman.engines.workq.engine import Decidable, WorkqEngine
-from journeyman.engines.workq.extensions import FAMILIES, LoadedExtensions
+from journeyman.engines.workq.ledger_entries import FAMILIES, LoadedExtensions
 from journeyman.engines.workq.loading import WorkqLoader
 from journeyman.engines.workq.messages import WorkqAnswer, WorkqDue
 from journeyman.folds import ledger as ledger_fold

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from journeyman.engines.workq.extensions import StoredJobOptions
+from journeyman.engines.workq.ledger_entries import StoredJobOptions
 from journeyman.formats.workq import CANCELLATION
 from journeyman.protocols.workq.commands import (
     NO_LIMITS,

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from journeyman.engines.workq import adding, extensions, lifecycle, queues
+from journeyman.engines.workq import adding, extensions, ledger_entries, lifecycle, queues
 from journeyman.engines.workq.engine import Decidable, WorkqEngine
-from journeyman.engines.workq.extensions import PARENT_BYTES
+from journeyman.engines.workq.ledger_entries import PARENT_BYTES
 from journeyman.engines.workq.messages import WorkqDue
 from journeyman.engines.workq.queues import KeyRates
 from journeyman.folds import ledger as ledger_fold
@@ -836,7 +836,7 @@ def test_one_decision_does_few_steps_however_many_parents_end(
 def test_children_fail_though_their_parent_has_begun_again_before_a_crash(story: Story):
     """More than one decision settles: those that are left must not wait for the new life."""
     story.add(1)
-    many = range(10, 20 + 2 * extensions.SETTLE_LIMIT)
+    many = range(10, 20 + 2 * adding.SETTLE_LIMIT)
     for number in many:
         story.add(number, after=(1,))
     story.lease()
@@ -922,7 +922,7 @@ def test_child_that_a_batch_adds_and_ends_stays_in_the_ledger_until_the_batch_is
 
 
 def test_records_of_the_ledger_that_make_no_sense_are_left_out():
-    loaded = extensions.LoadedExtensions()
+    loaded = ledger_entries.LoadedExtensions()
     limits: list[dict[str, Any]] = [{"rate": 5}, {"rate": "5", "per_ms": 1}, {"new": 1}]
     options: list[dict[str, Any]] = [{"key": 5}, {"touched": "1"}, {"after": ["x"]}]
     options.append({"after": [], "payload": "?"})
@@ -931,7 +931,7 @@ def test_records_of_the_ledger_that_make_no_sense_are_left_out():
     records += [JobOptionsSet(now, job, body) for body in options]
     records += [ParentEnded(now, "x"), ParentOutcome(now, "x", 0, 0)]
     assert not any(map(loaded.add, records))
-    assert loaded == extensions.LoadedExtensions()
+    assert loaded == ledger_entries.LoadedExtensions()
 
 
 def test_a_lease_that_is_taken_back_counts_for_no_rate(story: Story):

@@ -12,8 +12,8 @@ from hypothesis import given
 from journeyman.engines.sorted_set import SortedSet
 from journeyman.engines.workq import fairness, packed
 from journeyman.engines.workq.engine import WorkqEngine
-from journeyman.engines.workq.extensions import limits_body, read_limits
 from journeyman.engines.workq.fairness import FairSet
+from journeyman.engines.workq.ledger_entries import limits_body, read_limits
 from journeyman.protocols.workq.commands import (
     NO_LIMITS,
     Add,

@@ -10,7 +10,7 @@ import pytest
 import journeyman as jm
 from journeyman.engines.workq import step_table
 from journeyman.engines.workq.engine import WorkqEngine
-from journeyman.engines.workq.extensions import FAMILIES, LoadedExtensions
+from journeyman.engines.workq.ledger_entries import FAMILIES, LoadedExtensions
 from journeyman.engines.workq.loading import WorkqLoader
 from journeyman.engines.workq.messages import WorkqDue
 from journeyman.errors import JourneymanError, UsageError

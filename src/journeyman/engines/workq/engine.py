@@ -60,12 +60,13 @@ from journeyman.engines.workq import (
     messages,
     packed,
     parks,
-    progress,
     steps,
     views,
+    worker_commands,
     workers,
 )
-from journeyman.engines.workq.extensions import MAX_LIMITED_QUEUES, limits_body
+from journeyman.engines.workq.extensions import MAX_LIMITED_QUEUES
+from journeyman.engines.workq.ledger_entries import limits_body
 from journeyman.engines.workq.state import WorkqState
 from journeyman.folds.workq import FoldedJob
 from journeyman.formats.ledger import (
@@ -271,7 +272,7 @@ def _browse_queues(
 def _browse_workers(
     state: WorkqState, command: workers.BrowseWorkers, _client: messages.Client
 ) -> workers.WorkersFound:
-    return workers.browse_workers(state, command)
+    return worker_commands.browse_workers(state, command)
 
 
 _DECISIONS: dict[type, Callable[[WorkqState, Any, messages.Client], Any]] = {
@@ -283,9 +284,9 @@ _DECISIONS: dict[type, Callable[[WorkqState, Any, messages.Client], Any]] = {
     ask.SetLimits: _set_limits,
     ask.Touch: lifecycle.touch,
     ask.Lease: lifecycle.lease,
-    ask.AwaitOrders: workers.await_orders,
-    ask.NoteProgress: progress.note,
-    ask.InspectProgress: progress.inspect,
+    ask.AwaitOrders: worker_commands.await_orders,
+    ask.NoteProgress: worker_commands.note_progress,
+    ask.InspectProgress: views.progress,
     ask.RecordStep: steps.record,
     ask.InspectSteps: steps.inspect,
     ask.Park: parks.park,

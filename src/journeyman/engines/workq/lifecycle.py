@@ -49,11 +49,12 @@ from itertools import islice
 
 from journeyman.engines.sorted_set import SortedSet
 from journeyman.engines.workq import packed, parks, steps
-from journeyman.engines.workq.extensions import EFFORT_LIMIT, FORGET_LIMIT, StoredJobOptions
+from journeyman.engines.workq.extensions import EFFORT_LIMIT, FORGET_LIMIT
+from journeyman.engines.workq.ledger_entries import StoredJobOptions
 from journeyman.engines.workq.messages import Client, WorkqDue, WorkqGone
 from journeyman.engines.workq.queues import JobQueue, Waiter
 from journeyman.engines.workq.state import WorkqState
-from journeyman.engines.workq.workers import tell_worker
+from journeyman.engines.workq.worker_commands import tell_worker
 from journeyman.folds.workq import retry_of
 from journeyman.formats.ledger import ParentForgotten
 from journeyman.formats.workq import CANCELLATION, Command, JobEvent, JobFinished, max_fails_of

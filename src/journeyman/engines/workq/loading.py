@@ -35,7 +35,7 @@ from typing import Any
 from journeyman.engines.sorted_set import SortedSet
 from journeyman.engines.workq import adding, packed, parks, steps
 from journeyman.engines.workq.engine import WorkqEngine
-from journeyman.engines.workq.extensions import LoadedExtensions, StoredJobOptions
+from journeyman.engines.workq.ledger_entries import LoadedExtensions, StoredJobOptions
 from journeyman.engines.workq.state import WorkqState
 from journeyman.folds.workq import FoldedJob, Orphans, apply, visible
 from journeyman.formats.workq import CANCELLATION, Command, JobAdded, JobFinished, Record

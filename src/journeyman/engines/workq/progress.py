@@ -13,18 +13,13 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Final
 
-from journeyman.engines.workq.packed import LEASED, opened
 from journeyman.protocols.workq.commands import (
-    Complaint,
-    InspectProgress,
     NoteProgress,
-    RefusedLine,
 )
-from journeyman.protocols.workq.replies import DONE, NOT_FOUND, JobProgress, LogLine, Reply
+from journeyman.protocols.workq.replies import JobProgress, LogLine
 
 if TYPE_CHECKING:
-    from journeyman.engines.workq.messages import Client
-    from journeyman.engines.workq.state import WorkqState
+    pass
 
 MAX_BYTES: Final = 64 * 1024 * 1024  # for all jobs, about
 MAX_LINES: Final = 200  # for one job
@@ -33,7 +28,6 @@ JOB_BYTES: Final = 500  # a job without lines takes so many
 LINE_BYTES: Final = 150  # a line takes so many besides its characters
 CHARACTER_BYTES: Final = 4  # at most
 NOTHING: Final = JobProgress()
-_NOT_LEASED = RefusedLine(Complaint.NOT_LEASED)
 
 
 class ProgressNotes:
@@ -63,22 +57,6 @@ class ProgressNotes:
         before = self._notes.pop(job_id, None)
         if before is not None:
             self.size -= _size_of(before)
-
-
-def note(state: WorkqState, command: NoteProgress, _client: Client) -> Reply:
-    entry = state.find(command.job_id)
-    if entry is None:
-        return NOT_FOUND
-    if opened(entry)[1] != LEASED:
-        return _NOT_LEASED
-    state.extensions.progress.add(command, state.now_ns)
-    return DONE
-
-
-def inspect(state: WorkqState, command: InspectProgress, _client: Client) -> Reply:
-    if state.find(command.job_id) is None and command.job_id not in state.extensions.children:
-        return NOT_FOUND
-    return state.extensions.progress.progress_of(command.job_id) or NOTHING
 
 
 def _size_of(notes: JobProgress) -> int:

@@ -25,12 +25,9 @@ from zlib import crc32
 from journeyman.engines.sharded_dict import ShardedDict
 from journeyman.engines.sorted_set import SortedSet
 from journeyman.engines.workq import packed
-from journeyman.engines.workq.browsing import CreationOrder
-from journeyman.engines.workq.extensions import (
-    Extensions,
-    StoredJobOptions,
-    options_body,
-)
+from journeyman.engines.workq.creation_order import CreationOrder
+from journeyman.engines.workq.extensions import Extensions
+from journeyman.engines.workq.ledger_entries import StoredJobOptions, options_body
 from journeyman.engines.workq.messages import WorkqAnswer
 from journeyman.engines.workq.queues import JobQueue, Queues, Waiter, Waiting
 from journeyman.formats.ledger import (

@@ -20,7 +20,7 @@ life its steps are of (``begun_ns``).
 from __future__ import annotations
 
 from journeyman.engines.workq import packed
-from journeyman.engines.workq.extensions import LoadedExtensions
+from journeyman.engines.workq.ledger_entries import LoadedExtensions
 from journeyman.engines.workq.messages import Client
 from journeyman.engines.workq.state import WorkqState
 from journeyman.engines.workq.step_table import StepKey, StepValue, subject_of, text_of

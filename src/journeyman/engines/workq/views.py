@@ -14,6 +14,7 @@ from msgspec import structs
 from journeyman.engines.sorted_set import SortedSet
 from journeyman.engines.workq import browsing, forks, packed
 from journeyman.engines.workq.messages import Client, QueueFigures, WorkqStats
+from journeyman.engines.workq.progress import NOTHING
 from journeyman.engines.workq.queues import JobQueue
 from journeyman.engines.workq.state import WorkqState
 from journeyman.protocols.workq import commands, replies
@@ -36,6 +37,14 @@ def job(state: WorkqState, command: commands.InspectJob, _client: Client) -> rep
     if child is None:
         return replies.NOT_FOUND
     return replies.JobList((browsing.view_of_child(child),))
+
+
+def progress(
+    state: WorkqState, command: commands.InspectProgress, _client: Client
+) -> replies.Reply:
+    if state.find(command.job_id) is None and command.job_id not in state.extensions.children:
+        return replies.NOT_FOUND
+    return state.extensions.progress.progress_of(command.job_id) or NOTHING
 
 
 def jobs(state: WorkqState, command: commands.InspectJobs, _client: Client) -> replies.Reply:

@@ -29,7 +29,7 @@ from zlib import crc32
 from journeyman.clock import Clock, SystemClock
 from journeyman.config import Settings
 from journeyman.disk import Disk, disk_of
-from journeyman.engines.workq.extensions import read_limits
+from journeyman.engines.workq.ledger_entries import read_limits
 from journeyman.errors import InvalidData
 from journeyman.folds.keyspace import queue_record
 from journeyman.folds.workq import FoldedJob

@@ -18,7 +18,7 @@ from journeyman.clock import Clock
 from journeyman.config import WorkqSettings, WorkqSync
 from journeyman.disk import Disk
 from journeyman.engines.workq.engine import WorkqEngine
-from journeyman.engines.workq.extensions import FAMILIES, LoadedExtensions
+from journeyman.engines.workq.ledger_entries import FAMILIES, LoadedExtensions
 from journeyman.engines.workq.loading import WorkqLoader
 from journeyman.errors import JourneymanError
 from journeyman.formats.workq import CODEC

@@ -24,7 +24,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from journeyman.clock import SystemClock
 from journeyman.disk import Disk, disk_of
 from journeyman.engines.workq.engine import WorkqEngine
-from journeyman.engines.workq.extensions import FAMILIES, LoadedExtensions
+from journeyman.engines.workq.ledger_entries import FAMILIES, LoadedExtensions
 from journeyman.engines.workq.loading import WorkqLoader
 from journeyman.engines.ztick.engine import ZtickEngine
 from journeyman.engines.ztick.loading import ZtickLoader
