@@ -11,7 +11,7 @@ import pytest
 from journeyman.disk import RealDisk
 from journeyman.logs.holders import register
 from journeyman.servers.http.console.reports import MOST_KEPT, ReportRuns, lakes_of
-from journeyman.servers.http.routes import ApiError
+from journeyman.servers.http.problems import ApiError
 
 POLICY = "default-src 'none'; style-src 'sha256-a+/b='"
 PAGE = f'<meta http-equiv="Content-Security-Policy" content="{POLICY}"><title>made</title>'

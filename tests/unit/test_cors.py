@@ -11,7 +11,7 @@ from aiohttp.test_utils import make_mocked_request
 from journeyman.config import Address, load
 from journeyman.errors import UsageError
 from journeyman.servers.http.cross_site import CrossSite
-from journeyman.servers.http.routes import ApiError
+from journeyman.servers.http.problems import ApiError
 
 PAGE = "https://dash.example"
 ALLOWING = CrossSite(Address("127.0.0.1", 5679), (), [PAGE, "http://[::1]:3000"])

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from journeyman.servers.http.routes import ApiError, to_the_end
+from journeyman.servers.http.problems import ApiError
+from journeyman.servers.http.routes import to_the_end
 
 
 def _left_alone(error: Exception) -> tuple[list[dict[str, Any]], bool]:

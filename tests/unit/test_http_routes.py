@@ -21,7 +21,7 @@ from journeyman.formats.ledger import ActionAudited
 from journeyman.formats.timed_frame import Instant
 from journeyman.formats.workq import Command, JobFinished
 from journeyman.servers.http import records, routes, sending, ztick_paths
-from journeyman.servers.http.routes import ApiError
+from journeyman.servers.http.problems import ApiError
 from journeyman.servers.http.shares import Shares
 from journeyman.servers.http.v1.backend import Audits, HttpBackend
 from journeyman.servers.http.v1.log import LogRoutes

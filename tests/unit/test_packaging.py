@@ -25,7 +25,7 @@ from journeyman.cli import COMMANDS
 from journeyman.config import Settings, all_settings, load
 from journeyman.errors import UsageError
 from journeyman.servers.http.cross_site import CrossSite
-from journeyman.servers.http.routes import ApiError
+from journeyman.servers.http.problems import ApiError
 from journeyman.servers.preflight import check_settings
 from tests.support.cli_commands import assert_one_line_error, run
 

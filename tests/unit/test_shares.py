@@ -7,7 +7,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from journeyman.servers.http.routes import ApiError
+from journeyman.servers.http.problems import ApiError
 from journeyman.servers.http.shares import Shares, WaitingRequests
 from tests.support.token_calls import call_of
 

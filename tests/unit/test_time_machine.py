@@ -10,7 +10,7 @@ import pytest
 
 from journeyman.servers.http.past import machine as machines
 from journeyman.servers.http.past.machine import TimeMachine
-from journeyman.servers.http.routes import ApiError
+from journeyman.servers.http.problems import ApiError
 from journeyman.units import MIB
 from tests.support.cli_commands import run
 from tests.support.token_calls import call_of

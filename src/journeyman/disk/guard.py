@@ -36,17 +36,7 @@ from typing import Any, Final
 import psycopg
 
 from journeyman import threads
-from journeyman.disk.database import (
-    DEADLINE_S,
-    END_SESSION,
-    OWN_SESSION,
-    RETRY_S,
-    Connection,
-    Database,
-    boot_ns,
-    connect,
-    hang_up,
-)
+from journeyman.disk import database
 from journeyman.units import NS_PER_S
 
 CONFIRM_S: Final = 0.5
@@ -77,12 +67,13 @@ class Guard:
     """See the module. ``take`` and ``release`` are called by one thread at a time."""
 
     def __init__(
-        self, database: Database, listening: Sequence[tuple[str, int]] | None = None
+        self, logs: database.Database, listening: Sequence[tuple[str, int]] | None = None
     ) -> None:
-        """``listening``: the addresses of a server; None for a command, which answers no one."""
-        self._database = database
+        """``logs``: the database that has them. ``listening``: the addresses of a server; None for
+        a command, which answers no one."""
+        self._database = logs
         self._listening = listening
-        self._session: Connection | None = None
+        self._session: database.Connection | None = None
         self._identity: tuple[Any, ...] = (None, None)  # identifies the session to the database
         self._own: int | None = None
         self._local_host = ""  # this machine's address on the way to the database
@@ -102,13 +93,13 @@ class Guard:
     def take(self, timeout_s: float = 0.0) -> bool:
         """True if the directory is this process's now. psycopg.Error: the database does not
         answer; call it again."""
-        deadline_ns = boot_ns() + int(timeout_s * NS_PER_S)
+        deadline_ns = database.boot_ns() + int(timeout_s * NS_PER_S)
         while not self._try_lock():
-            if boot_ns() >= deadline_ns:
+            if database.boot_ns() >= deadline_ns:
                 return False
-            time.sleep(RETRY_S)
+            time.sleep(database.RETRY_S)
         assert self._session is not None
-        asked_ns = boot_ns()
+        asked_ns = database.boot_ns()
         row = self._session.execute(
             "SELECT own, was_clean, last_server FROM journeyman_take(%s)", (self._description([]),)
         ).fetchone()
@@ -119,7 +110,7 @@ class Guard:
         self._confirm_until(asked_ns)
         if not was_clean and last_server and not self._was_silent:
             self._last_server = json.loads(last_server)
-        self._opens_ns = boot_ns() + int(LEASE_S * NS_PER_S)
+        self._opens_ns = database.boot_ns() + int(LEASE_S * NS_PER_S)
         self._threads = [
             threads.start(self._confirm, "journeyman-lease", daemon=True),
             threads.start(self._watch, "journeyman-deadline", daemon=True),
@@ -131,21 +122,23 @@ class Guard:
             if self._session is None:
                 self._begin_session()
             assert self._session is not None
-            if boot_ns() >= self._after_ns and self._session.execute(_LOCK).fetchone() == (True,):
+            if database.boot_ns() >= self._after_ns and self._session.execute(_LOCK).fetchone() == (
+                True,
+            ):
                 return True
             silence = self._session.execute(_SILENCE).fetchone()
         except psycopg.Error:
             self._end_session()
             # A database that comes back is first of all for the server that was active.
-            self._after_ns = boot_ns() + int(RETURN_S * NS_PER_S)
+            self._after_ns = database.boot_ns() + int(RETURN_S * NS_PER_S)
             raise
         self._was_silent = silence is not None and silence[0] is not None and silence[0] > SILENT_S
         return False
 
     def _begin_session(self) -> None:
-        self._session = connect(self._database.parameters)
+        self._session = database.connect(self._database.parameters)
         self._session.execute(_SESSION)
-        self._identity = self._session.execute(OWN_SESSION).fetchone() or (None, None)
+        self._identity = self._session.execute(database.OWN_SESSION).fetchone() or (None, None)
 
     def _end_session(self) -> None:
         session, self._session = self._session, None
@@ -155,7 +148,7 @@ class Guard:
     @property
     def may_open(self) -> bool:
         """True if no earlier server can give a stale answer any more. Blocks for a moment."""
-        if self._last_server is not None and boot_ns() < self._opens_ns:
+        if self._last_server is not None and database.boot_ns() < self._opens_ns:
             if not _has_ended(self._last_server):
                 return False
             self._last_server = None
@@ -178,15 +171,15 @@ class Guard:
     @property
     def is_valid(self) -> bool:
         """True if what this process knows is the truth now: no other one can have written."""
-        return boot_ns() < self._lease_end_ns
+        return database.boot_ns() < self._lease_end_ns
 
     def _confirm_until(self, asked_ns: int) -> None:
         self._confirmed_ns = asked_ns
         self._lease_end_ns = asked_ns + int(LEASE_S * NS_PER_S)
 
     def _confirm(self) -> None:
-        while not self._stopped.wait(RETRY_S if self._session is None else CONFIRM_S):
-            asked_ns = boot_ns()
+        while not self._stopped.wait(database.RETRY_S if self._session is None else CONFIRM_S):
+            asked_ns = database.boot_ns()
             try:
                 if self._session is None:
                     self._take_again()
@@ -194,7 +187,7 @@ class Guard:
                 if self._session.execute(_EPOCH).fetchone() != (self._own,):
                     self._lose("another server has taken over")
                     return
-                if boot_ns() - asked_ns < LEASE_S * NS_PER_S:
+                if database.boot_ns() - asked_ns < LEASE_S * NS_PER_S:
                     self._confirm_until(asked_ns)
                     continue
             except psycopg.Error:
@@ -206,23 +199,23 @@ class Guard:
         earlier = self._identity
         self._begin_session()
         assert self._session is not None
-        self._session.execute(END_SESSION, earlier)
+        self._session.execute(database.END_SESSION, earlier)
         while self._session.execute(_LOCK).fetchone() != (True,):
-            if self._stopped.wait(RETRY_S):
+            if self._stopped.wait(database.RETRY_S):
                 return
             if self._session.execute(_EPOCH).fetchone() != (self._own,):
                 return  # the caller finds the same
 
     def _watch(self) -> None:
         """Not by the thread that asks, which may wait for an answer."""
-        stuck_ns, deadline_ns = int(STUCK_S * NS_PER_S), int(DEADLINE_S * NS_PER_S)
+        stuck_ns, deadline_ns = int(STUCK_S * NS_PER_S), int(database.DEADLINE_S * NS_PER_S)
         hung_up_ns = 0
         while not self._stopped.wait(WATCH_S):
-            now_ns = boot_ns()
+            now_ns = database.boot_ns()
             waits = self._database.waiting_since_ns
             silent_ns = now_ns - min(self._confirmed_ns, now_ns if waits is None else waits)
             if silent_ns >= deadline_ns:
-                self._lose(f"the database did not answer for {DEADLINE_S:.0f} s")
+                self._lose(f"the database did not answer for {database.DEADLINE_S:.0f} s")
                 return
             if silent_ns >= stuck_ns and now_ns - hung_up_ns >= stuck_ns:
                 hung_up_ns = now_ns
@@ -257,7 +250,7 @@ class Guard:
 
     def _hang_up_session(self) -> None:
         if (session := self._session) is not None:
-            hang_up(session)
+            database.hang_up(session)
 
     def _description(self, addresses: list[list[Any]]) -> str:
         """Who this is, for the next server. Empty: it answers no one."""
@@ -302,7 +295,7 @@ def _started(pid: int) -> str:
     return "" if fields[0] in "ZX" else fields[19]
 
 
-def _local_host(session: Connection) -> str:
+def _local_host(session: database.Connection) -> str:
     """This machine's address on the way to the database; empty for a local socket."""
     with suppress(OSError), socket.socket(fileno=os.dup(session.fileno())) as end:
         name = end.getsockname()

@@ -31,7 +31,8 @@ from urllib.parse import urlsplit
 from aiohttp import web
 
 from journeyman.config import Address
-from journeyman.servers.http.routes import VERSION_1, ApiError
+from journeyman.servers.http.problems import ApiError
+from journeyman.servers.http.routes import VERSION_1
 
 ANY_HOST = "*"
 READING = frozenset({"GET", "HEAD", "OPTIONS"})

@@ -17,11 +17,7 @@ For every route, here and nowhere else:
     gzip       if the client takes it and the answer is worth it
     Idempotency-Key   of a POST: the same key and body give the same answer again, done once
 
-Codes of errors never change their meaning; docs/protocols/http.md lists them. Paths without a
-version answer errors with ``{"error": "..."}``.
-
-Fields are written in one way (wire.py), and read in one way by the functions below. What cannot be
-read is a 400.
+Errors are in problems.py, types of fields in fields.py.
 """
 
 from __future__ import annotations
@@ -30,25 +26,20 @@ import asyncio
 import gzip
 import hashlib
 import re
-from base64 import b64decode, urlsafe_b64encode
-from binascii import Error as BadBase64
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass, field
-from http import HTTPStatus
 from itertools import chain
-from typing import Annotated, Any, Final, TypeVar
+from typing import Any, Final, TypeVar
 from urllib.parse import unquote_to_bytes
 
 import msgspec
 from aiohttp import web
-from msgspec import Meta
 
 from journeyman.config import ALL_NAMESPACES, Token
-from journeyman.moments import parse_moment
 from journeyman.servers.http import wire
+from journeyman.servers.http.problems import ApiError
 
-PROBLEM: Final = "application/problem+json"
 EVENTS: Final = "text/event-stream"
 VERSION_1: Final = "/v1"
 _REFUSED: Final = re.compile(
@@ -62,43 +53,6 @@ MAX_KEY_CHARS = 255
 MAX_KEPT_ANSWERS = 1_000
 MAX_TOLD_BYTES = 400  # the part of a body that the audit has
 MAX_KEPT_BYTES = 64 * 1024  # the limit of an answer that is kept for its key
-
-CODES: Final = {
-    400: "bad_request",
-    401: "unauthorized",
-    403: "forbidden",
-    404: "not_found",
-    405: "method_not_allowed",
-    408: "request_timeout",
-    409: "conflict",
-    413: "body_too_large",
-    415: "unsupported_media_type",
-    417: "expectation_failed",
-    421: "wrong_host",
-    422: "unprocessable",
-    500: "internal",
-    503: "unavailable",
-}
-_MOST_NS = 2**63 - 1
-Moment = Annotated[
-    str | int, Meta(description="RFC 3339, or nanoseconds since 1970 as a number or a string")
-]
-Cursor = Annotated[str, Meta(max_length=4096, description="`next` of the previous page")]
-Text = Annotated[str, Meta(max_length=1024)]
-At = Annotated[Text, Meta(description="show the state at this time, read from the log")]
-
-
-class Problem(msgspec.Struct):
-    """Why a request was not done (RFC 9457). ``code`` is stable; ``detail`` is for people."""
-
-    type: str
-    title: str
-    status: int
-    code: str
-    detail: str
-    services: dict[str, str] | msgspec.UnsetType = (
-        msgspec.UNSET
-    )  # the states of services, for GET /v1/ready
 
 
 @dataclass(frozen=True, slots=True)
@@ -351,21 +305,6 @@ class _Kept:
     answer: asyncio.Future[_Answer]
 
 
-def problem(error: ApiError) -> web.Response:
-    body = Problem(
-        f"urn:journeyman:problem:{error.code}",
-        HTTPStatus(error.status).phrase,
-        error.status,
-        error.code,
-        error.message,
-        error.services or msgspec.UNSET,
-    )
-    status = error.status
-    return web.Response(
-        body=msgspec.json.encode(body), status=status, headers={"Content-Type": PROBLEM}
-    )
-
-
 def check_may_write(token: Token | None) -> None:
     if token is not None and not token.may_write:
         raise ApiError(403, f"token {token.name} may only read", "read_only")
@@ -426,13 +365,6 @@ def _body(route: Route, data: bytes) -> Any:
         raise ApiError(400, said, "invalid_body") from None
 
 
-def word_of(*words: str) -> Meta:
-    """A text that is one of these words; a refusal lists them."""
-    # A $ alone lets a line end follow in Python.
-    pattern = rf"^({'|'.join(words)})$(?!\n)"
-    return Meta(pattern=pattern, extra_json_schema={"enum": list(words)})
-
-
 def _known_words(kind: type[msgspec.Struct], error: str) -> str:
     """The words that a field takes, if the error is that it has another one."""
     found = re.search(r"matching regex .* - at `\$\.(\w+)`", error, re.DOTALL)
@@ -475,69 +407,3 @@ async def _response(request: web.Request, answer: _Answer) -> web.Response:
         else:
             body = gzip.compress(body, 5, mtime=0)
     return web.Response(body=body, status=answer.status, headers=headers)
-
-
-class ApiError(Exception):
-    """A request that cannot be done, and the status that says so."""
-
-    def __init__(
-        self,
-        status: int,
-        message: str,
-        code: str = "",
-        *,
-        services: Mapping[str, str] | None = None,
-    ) -> None:
-        """``services``: the state of each, if that is the reason."""
-        super().__init__(message)
-        self.status = status
-        self.message = message
-        self.code = code or CODES.get(status, "error")
-        self.services = dict(services or {})
-
-
-def read_moment(value: str | int, name: str) -> int:
-    try:
-        moment_ns = value if isinstance(value, int) else parse_moment(value)
-    except (ValueError, OverflowError):
-        raise ApiError(
-            400,
-            f"{name}: not a time: {value!r} (expected 2026-11-16T12:00:00Z or nanoseconds)"[:300],
-            "invalid_time",
-        ) from None
-    if not -_MOST_NS - 1 <= moment_ns <= _MOST_NS:
-        raise ApiError(400, f"{name} is outside the range of 64-bit nanoseconds", "invalid_time")
-    return moment_ns
-
-
-def moment_of_query(at: str) -> int | None:
-    """The moment of ``?at=``; None: now."""
-    return read_moment(at, "at") if at else None
-
-
-def read_bytes(text: str, base64: str | None, name: str) -> bytes:
-    if base64 is None:
-        return text.encode()
-    if text:
-        raise ApiError(400, f"give {name} or {name}_base64, not both", "invalid_body")
-    try:
-        return b64decode(base64, validate=True)
-    except (BadBase64, ValueError):
-        raise ApiError(400, f"{name}_base64 is not base64", "invalid_body") from None
-
-
-def cursor_of(key: bytes | None) -> str | None:
-    return None if key is None else urlsafe_b64encode(key).decode()
-
-
-def read_cursor(text: str, is_right: Callable[[bytes], bool] = bool) -> bytes | None:
-    """``is_right``: whether such a key can have been given out."""
-    if not text:
-        return None
-    try:
-        key = b64decode(text.encode("ascii"), altchars=b"-_", validate=True)
-    except (ValueError, UnicodeEncodeError):
-        key = b""
-    if not key or not is_right(key):
-        raise ApiError(400, "cursor: give the `next` of the previous page", "invalid_cursor")
-    return key

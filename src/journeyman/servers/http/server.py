@@ -46,14 +46,8 @@ from journeyman.servers.http.console.drawing import Sessions, all_assets, is_con
 from journeyman.servers.http.console.pages import PUBLIC, Console
 from journeyman.servers.http.console.shown import link
 from journeyman.servers.http.cross_site import PREFLIGHT, READING, CrossSite
-from journeyman.servers.http.routes import (
-    VERSION_1,
-    VIA,
-    ApiError,
-    check_may_write,
-    problem,
-    who_asks,
-)
+from journeyman.servers.http.problems import ApiError, problem
+from journeyman.servers.http.routes import VERSION_1, VIA, check_may_write, who_asks
 from journeyman.servers.http.sending import HttpSender
 from journeyman.servers.http.shares import WaitingRequests
 from journeyman.servers.http.v1.all_routes import V1_DOCUMENT_PATH, VersionOne, add_version_1

@@ -23,7 +23,8 @@ from contextlib import asynccontextmanager, contextmanager
 
 from aiohttp import web
 
-from journeyman.servers.http.routes import ApiError, RouteCall, who_asks
+from journeyman.servers.http.problems import ApiError
+from journeyman.servers.http.routes import RouteCall, who_asks
 
 
 class WaitingRequests:

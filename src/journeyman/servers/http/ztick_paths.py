@@ -43,7 +43,7 @@ from journeyman.servers.core.connection import LIST_STALL_S
 from journeyman.servers.core.group_commit import GroupCommit
 from journeyman.servers.core.internal_call import NotDone
 from journeyman.servers.http.openapi import ErrorAnswers, describe
-from journeyman.servers.http.routes import ApiError
+from journeyman.servers.http.problems import ApiError
 from journeyman.servers.http.sending import HttpSender
 from journeyman.servers.ztick.writer import Request
 

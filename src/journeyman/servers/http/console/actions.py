@@ -21,7 +21,8 @@ import msgspec
 from journeyman.protocols.workq.salts import salted_id
 from journeyman.servers.http.console.reports import ReportRuns
 from journeyman.servers.http.console.shown import error_line, payload_line
-from journeyman.servers.http.routes import ApiError, Handler, RouteCall, check_for_all
+from journeyman.servers.http.problems import ApiError
+from journeyman.servers.http.routes import Handler, RouteCall, check_for_all
 from journeyman.servers.http.v1 import values
 from journeyman.servers.http.v1.all_routes import VersionOne
 from journeyman.servers.http.v1.backend import Audits, HttpBackend

@@ -45,7 +45,8 @@ from journeyman.servers.http import wire
 from journeyman.servers.http.console import commands, shown
 from journeyman.servers.http.console.moments import SERVER, ChosenZone, zone_called
 from journeyman.servers.http.console.time_bar import RANGE_COOKIE, RANGES, FigureHistory
-from journeyman.servers.http.routes import ApiError, RouteCall, takes_gzip
+from journeyman.servers.http.problems import ApiError
+from journeyman.servers.http.routes import RouteCall, takes_gzip
 from journeyman.units import NS_PER_S
 
 POLICY: Final = (

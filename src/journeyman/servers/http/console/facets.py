@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 from aiohttp import web
 
-from journeyman.servers.http import routes
+from journeyman.servers.http import problems
 from journeyman.servers.http.console import figures
 from journeyman.servers.http.console.drawing import api_call, shown_moment
 from journeyman.servers.http.console.search import Search
@@ -55,7 +55,7 @@ class Facets:
         query = values.NamesAtQuery(limit=MOST_QUEUES, at=shown_moment(request))
         try:
             queues = (await self._v1.work.queues(api_call(request, query))).queues
-        except routes.ApiError:
+        except problems.ApiError:
             queues = []
         states = [
             Choice(

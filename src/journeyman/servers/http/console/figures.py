@@ -14,7 +14,7 @@ from typing import Final, Literal, NamedTuple, TypeAlias
 from aiohttp import web
 
 from journeyman.protocols.workq.replies import JobView
-from journeyman.servers.http import routes
+from journeyman.servers.http import problems
 from journeyman.servers.http.console import shown
 from journeyman.servers.http.console.charts import Line, LineChart, Tick, time_ticks
 from journeyman.servers.http.console.drawing import api_call, chosen_zone
@@ -69,7 +69,7 @@ class FigurePages:
         )
         try:
             found = await self._v1.series.series(api_call(request, query))
-        except routes.ApiError:
+        except problems.ApiError:
             return None
         kind, _, name = subject.partition(":")
         detail = await self._detail(request, kind, name, range_)
@@ -93,7 +93,7 @@ class FigurePages:
         call = api_call(request, query, path={"of": kind, "name": name})
         try:
             return await self._v1.series.detail(call)
-        except routes.ApiError:  # nothing happened in that time
+        except problems.ApiError:  # nothing happened in that time
             return None
 
     async def _jobs(
@@ -106,7 +106,7 @@ class FigurePages:
             try:
                 call = api_call(request, query, path={"job": example.id})
                 found.append(await self._v1.work.job(call))
-            except routes.ApiError:
+            except problems.ApiError:
                 continue
         return found
 
@@ -120,7 +120,7 @@ class FigurePages:
         )  # fmt: skip
         try:
             return (await self._v1.series.summaries(api_call(request, query))).rows
-        except routes.ApiError:
+        except problems.ApiError:
             return []
 
 

@@ -17,7 +17,8 @@ from journeyman.servers.http.console.drawing import Drawing, api_call, chosen_zo
 from journeyman.servers.http.console.facets import Facets
 from journeyman.servers.http.console.figures import FigurePages
 from journeyman.servers.http.console.search import Search, read_search
-from journeyman.servers.http.routes import ApiError, read_moment
+from journeyman.servers.http.fields import read_moment
+from journeyman.servers.http.problems import ApiError
 from journeyman.servers.http.v1 import values
 from journeyman.servers.http.v1.all_routes import VersionOne
 from journeyman.servers.http.v1.backend import HttpBackend

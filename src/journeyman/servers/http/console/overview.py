@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 from aiohttp import web
 
-from journeyman.servers.http import routes
+from journeyman.servers.http import problems
 from journeyman.servers.http.console import figures, shown
 from journeyman.servers.http.console.charts import spark
 from journeyman.servers.http.console.drawing import api_call, shown_moment
@@ -88,7 +88,7 @@ class Troubles:
         query = values.NamesAtQuery(limit=MOST_QUEUES, at=shown_moment(request))
         try:
             page = await self._v1.work.queues(api_call(request, query))
-        except routes.ApiError:  # the page says why the past is not known
+        except problems.ApiError:  # the page says why the past is not known
             return []
         behind = [each for each in page.queues if (each.oldest_ready_ms or 0) > BEHIND_MS]
         behind.sort(key=lambda each: -(each.oldest_ready_ms or 0))

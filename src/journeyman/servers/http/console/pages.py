@@ -22,7 +22,7 @@ from yarl import URL
 from journeyman.config import Token
 from journeyman.data_directory import CACHE_DIRECTORY
 from journeyman.servers.core.own_files import own_directory
-from journeyman.servers.http import routes
+from journeyman.servers.http import fields, problems, routes
 from journeyman.servers.http.console import comparing, drawing, shown
 from journeyman.servers.http.console.actions import Actions
 from journeyman.servers.http.console.figures import FigurePages, Shown
@@ -181,13 +181,13 @@ class Console:
             counts = await self._v1.past.counts(drawing.api_call(request, values.AtQuery(at)))
             dead = values.WorkJobsQuery(state="dead", limit=OVERVIEW_ROWS, at=at)
             rows["dead"] = (await self._v1.work.jobs(drawing.api_call(request, dead))).jobs
-        except routes.ApiError as error:
+        except problems.ApiError as error:
             problems.append(error.message)
         try:
             schedule = await self._v1.past.schedule(drawing.api_call(request, values.AtQuery(at)))
             due = values.ScheduledJobsQuery(status="planned", limit=OVERVIEW_ROWS, at=at)
             rows["due"] = (await self._v1.schedule.jobs(drawing.api_call(request, due))).jobs
-        except routes.ApiError as error:
+        except problems.ApiError as error:
             problems.append(error.message)
         tiles = tiles_then(counts, schedule, at)
         dead_count = sum(each.dead for each in counts.queues) if counts is not None else 0
@@ -208,12 +208,12 @@ class Console:
         routes.check_for_all(request["token"])
         service = request.query.get("service", "work")
         if service not in ("schedule", "work", "fan-out"):
-            raise routes.ApiError(400, f"there is no log of {service[:40]!r}")
+            raise problems.ApiError(400, f"there is no log of {service[:40]!r}")
         query = values.RecordsQuery(service, PAGE, drawing.shown_moment(request))
         problem, records = "", []
         try:
             records = (await self._v1.log.records(drawing.api_call(request, query))).records
-        except routes.ApiError as error:
+        except problems.ApiError as error:
             problem = error.message
         paged = values.NamesQuery(limit=PAGE, cursor=request.query.get("cursor", ""))
         page = await self._v1.log.files(drawing.api_call(request, paged))
@@ -253,7 +253,7 @@ class Console:
                 found["dead"] = await self._v1.work.jobs(drawing.api_call(request, query))
             if since:
                 found |= await self._compare(request, since, at or time_text(now_ns), queue)
-        except routes.ApiError as refused:
+        except problems.ApiError as refused:
             problem = refused.message
         return await self._page(
             request, "time.html", "time", problem=problem, since=since, queue=queue, error=error,
@@ -263,9 +263,9 @@ class Console:
     async def _compare(
         self, request: web.Request, since: str, until: str, queue: str
     ) -> dict[str, Any]:
-        since_ns, at_ns = routes.read_moment(since, "since"), routes.read_moment(until, "at")
+        since_ns, at_ns = fields.read_moment(since, "since"), fields.read_moment(until, "at")
         if since_ns >= at_ns:
-            raise routes.ApiError(400, "since: a moment before the other one", "invalid_time")
+            raise problems.ApiError(400, "since: a moment before the other one", "invalid_time")
         span = values.SpanQuery(begin=since, until=until)
         changes = await self._v1.past.changes(drawing.api_call(request, span))
         rows = comparing.rows_of(changes, queue)
@@ -290,13 +290,13 @@ class Console:
         routes.check_for_all(request["token"])
         places = self._v1.log.places()
         kept, at = await asyncio.to_thread(self._reports.kept), drawing.shown_moment(request)
-        kept = [each for each in kept if not at or each.made_ns <= routes.read_moment(at, "at")]
+        kept = [each for each in kept if not at or each.made_ns <= fields.read_moment(at, "at")]
         lakes = await asyncio.to_thread(lakes_of, places)
         lake, days, problem = request.query.get("lake", ""), None, ""
         if lake in lakes:
             try:
                 days = await self._v1.past.lake_days(drawing.api_call(request), lake)
-            except routes.ApiError as error:
+            except problems.ApiError as error:
                 problem = error.message
         return await self._page(
             request, "reports.html", "reports", places=places, reports=self._reports, kept=kept,
@@ -316,7 +316,7 @@ class Console:
         settings = (await self._v1.server.settings(drawing.api_call(request))).settings
         tokens = await self._v1.server.tokens(drawing.api_call(request))
         at = drawing.shown_moment(request)
-        audits = await self._audits.last(100, routes.read_moment(at, "at") if at else None)
+        audits = await self._audits.last(100, fields.read_moment(at, "at") if at else None)
         return await self._page(
             request, "settings.html", "settings", settings=settings, tokens=tokens, audits=audits
         )
@@ -390,7 +390,7 @@ class Console:
         form = await _form(request)
         session: drawing.Session | None = request.get("session")
         if session is None or not self._sessions.is_signed(session, form.get("code", "")):
-            raise routes.ApiError(403, "this form has expired; open the page again", "csrf")
+            raise problems.ApiError(403, "this form has expired; open the page again", "csrf")
         return {name: form.getall(name) if name == "id" else form[name] for name in set(form)}
 
 
@@ -403,7 +403,7 @@ async def _form(request: web.Request) -> MultiDict[str]:
         text = data.decode(errors="replace")
         return MultiDict(parse_qsl(text, keep_blank_values=True, max_num_fields=MAX_FIELDS))
     except ValueError:
-        raise routes.ApiError(
+        raise problems.ApiError(
             400, f"the form has more than {MAX_FIELDS} fields", "invalid_body"
         ) from None
 

@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 from aiohttp import web
 
 from journeyman.protocols.workq.replies import JobView, WorkerView, id_text
-from journeyman.servers.http import routes
+from journeyman.servers.http import problems, routes
 from journeyman.servers.http.console import figures, shown
 from journeyman.servers.http.console.charts import spark
 from journeyman.servers.http.console.drawing import Drawing, api_call, shown_moment
@@ -122,7 +122,7 @@ class QueuePages:
             path = {"job": id_text(oldest.job_id)}
             try:
                 job = await self._v1.work.job(api_call(request, values.MomentQuery(), path=path))
-            except routes.ApiError as error:
+            except problems.ApiError as error:
                 if error.status != 404:
                     raise
         busy = ["lost" if is_silent else "busy"] * len(worker.jobs)

@@ -16,7 +16,7 @@ from aiohttp import web
 
 from journeyman.servers.http.console.drawing import Drawing
 from journeyman.servers.http.openapi import describe
-from journeyman.servers.http.routes import Problem
+from journeyman.servers.http.problems import Problem
 from journeyman.servers.http.v1.all_routes import PROBLEMS, VersionOne
 
 PATH: Final = "/console/api"

@@ -22,7 +22,7 @@ from typing import Final, NamedTuple
 
 from journeyman.disk import disk_of
 from journeyman.logs.holders import names_of_holders
-from journeyman.servers.http.routes import ApiError
+from journeyman.servers.http.problems import ApiError
 
 TIMEOUT_S: Final = 900.0
 MOST_KEPT: Final = 10

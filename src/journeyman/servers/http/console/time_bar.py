@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 from aiohttp import web
 
 from journeyman.servers.core.shared import delay_to_second
-from journeyman.servers.http import routes
+from journeyman.servers.http import fields, problems, routes
 from journeyman.servers.http.console.charts import Tick, spark, time_ticks
 from journeyman.servers.http.console.moments import ChosenZone, to_the_millisecond
 from journeyman.servers.http.v1 import values
@@ -98,7 +98,7 @@ class FigureHistory:
             try:
                 self.note(await self._server.measure())
                 self._rates.sample(asyncio.get_running_loop().time())
-            except routes.ApiError:
+            except problems.ApiError:
                 return  # the server is stopping
             await asyncio.sleep(delay_to_second(loop, SAMPLE_S))
 
@@ -148,7 +148,7 @@ class FigureHistory:
             query = SeriesQuery(of, "completed,failures", str(from_ns), str(now_ns), kind.step_s)
             try:
                 found = await self._figures.series(routes.RouteCall(request, {}, query, None))
-            except routes.ApiError:  # it is off, or starting
+            except problems.ApiError:  # it is off, or starting
                 continue
             known_ns = min(known_ns, found.known_from_ns or now_ns)
             rows = zip(found.times_s, *found.figures.values(), strict=True)
@@ -203,8 +203,8 @@ class TimeBar:
 
 def _moment_or_none(at: str) -> int | None:
     try:
-        return routes.moment_of_query(at)
-    except routes.ApiError:  # the page says what is wrong with it
+        return fields.moment_of_query(at)
+    except problems.ApiError:  # the page says what is wrong with it
         return None
 
 

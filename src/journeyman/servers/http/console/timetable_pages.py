@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 
 from aiohttp import web
 
-from journeyman.servers.http import routes
+from journeyman.servers.http import problems, routes
 from journeyman.servers.http.console import figures
 from journeyman.servers.http.console.drawing import Drawing, api_call, chosen_zone, shown_moment
 from journeyman.servers.http.console.job_pages import PAGE
@@ -133,7 +133,7 @@ class TimetablePages:
             found = await self._v1.timetables.backfill(
                 routes.RouteCall(request, {"timetable": name}, None, body)
             )
-        except routes.ApiError as error:
+        except problems.ApiError as error:
             return {"problem": error.message, "rows": [], "from": begin}
         return {"problem": "", "rows": found.rows, "from": begin, "until": until}
 

@@ -21,7 +21,8 @@ from journeyman.servers.core.helper_process import (
     answer_of,
 )
 from journeyman.servers.http.past import child
-from journeyman.servers.http.routes import ApiError, RouteCall
+from journeyman.servers.http.problems import ApiError
+from journeyman.servers.http.routes import RouteCall
 from journeyman.servers.http.shares import Shares
 
 IDLE_S = 300.0

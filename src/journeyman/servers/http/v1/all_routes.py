@@ -19,14 +19,8 @@ from journeyman.config.kinds import as_toml
 from journeyman.formats.ztick.codec import ALL_RUNNER_WORDS
 from journeyman.servers.http import wire
 from journeyman.servers.http.openapi import ErrorAnswers, describe
-from journeyman.servers.http.routes import (
-    PROBLEM,
-    ApiError,
-    Problem,
-    Route,
-    RouteCall,
-    Routes,
-)
+from journeyman.servers.http.problems import PROBLEM, ApiError, Problem
+from journeyman.servers.http.routes import Route, RouteCall, Routes
 from journeyman.servers.http.sending import FIGURES_S, Channel, event_bytes, stream_events
 from journeyman.servers.http.v1 import values
 from journeyman.servers.http.v1.archive import ArchiveRoutes

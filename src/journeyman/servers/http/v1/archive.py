@@ -14,7 +14,9 @@ from msgspec import Meta, Struct
 
 from journeyman.errors import UsageError
 from journeyman.servers.core.helper_process import HelperFailed
-from journeyman.servers.http.routes import ApiError, Cursor, Route, RouteCall, Text
+from journeyman.servers.http.fields import Cursor, Text
+from journeyman.servers.http.problems import ApiError
+from journeyman.servers.http.routes import Route, RouteCall
 from journeyman.servers.http.v1.backend import HttpBackend
 from journeyman.servers.http.v1.values import Limit, OfQueue
 from journeyman.servers.http.v1.work import parse_id

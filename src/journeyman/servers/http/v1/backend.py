@@ -45,7 +45,8 @@ from journeyman.servers.core.server_log import ServerLog
 from journeyman.servers.core.shared import Shared
 from journeyman.servers.core.writes import WriteWatch
 from journeyman.servers.http.past.machine import TimeMachine
-from journeyman.servers.http.routes import ApiError, RouteCall
+from journeyman.servers.http.problems import ApiError
+from journeyman.servers.http.routes import RouteCall
 from journeyman.servers.http.shares import Shares
 from journeyman.servers.kestrel.session import queue_in_scope as fan_out_in_scope
 from journeyman.servers.kestrel.writer import NO_ROOM

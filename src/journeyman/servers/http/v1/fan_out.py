@@ -20,15 +20,9 @@ from journeyman.protocols.kestrel import commands
 from journeyman.protocols.kestrel.parser import MAX_KEY_CHARACTERS, is_queue_name, is_reader_name
 from journeyman.protocols.kestrel.replies import END, STORED, ItemFound
 from journeyman.servers.core.internal_call import InternalCall as WriterCall
-from journeyman.servers.http.routes import (
-    ApiError,
-    Route,
-    RouteCall,
-    Text,
-    cursor_of,
-    read_bytes,
-    read_cursor,
-)
+from journeyman.servers.http.fields import Text, cursor_of, read_bytes, read_cursor
+from journeyman.servers.http.problems import ApiError
+from journeyman.servers.http.routes import Route, RouteCall
 from journeyman.servers.http.v1 import values
 from journeyman.servers.http.v1.backend import HttpBackend
 from journeyman.servers.kestrel.metrics import Described

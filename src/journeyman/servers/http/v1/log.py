@@ -22,15 +22,10 @@ from journeyman.logs.segments import kestrel_queues
 from journeyman.protocols.workq.replies import id_text
 from journeyman.protocols.ztick.grammar import runner_words
 from journeyman.servers.http import records, wire
+from journeyman.servers.http.fields import cursor_of, moment_of_query, read_cursor
+from journeyman.servers.http.problems import ApiError
 from journeyman.servers.http.records import PlacedRecord
-from journeyman.servers.http.routes import (
-    ApiError,
-    Route,
-    RouteCall,
-    cursor_of,
-    moment_of_query,
-    read_cursor,
-)
+from journeyman.servers.http.routes import Route, RouteCall
 from journeyman.servers.http.sending import (
     FLUSH_S,
     Channel,

@@ -22,13 +22,10 @@ from journeyman.formats import workq, ztick
 from journeyman.logs.ledger import times_of
 from journeyman.protocols.workq.replies import STATES
 from journeyman.servers.http import records
+from journeyman.servers.http.fields import read_moment
 from journeyman.servers.http.past.child import Day
-from journeyman.servers.http.routes import (
-    ApiError,
-    Route,
-    RouteCall,
-    read_moment,
-)
+from journeyman.servers.http.problems import ApiError
+from journeyman.servers.http.routes import Route, RouteCall
 from journeyman.servers.http.v1 import values
 from journeyman.servers.http.v1.backend import HttpBackend
 from journeyman.units import NS_PER_S

@@ -25,15 +25,9 @@ from journeyman.protocols.ztick.grammar import (
     runner_words,
     runners_of,
 )
-from journeyman.servers.http.routes import (
-    ApiError,
-    Route,
-    RouteCall,
-    cursor_of,
-    moment_of_query,
-    read_cursor,
-    read_moment,
-)
+from journeyman.servers.http.fields import cursor_of, moment_of_query, read_cursor, read_moment
+from journeyman.servers.http.problems import ApiError
+from journeyman.servers.http.routes import Route, RouteCall
 from journeyman.servers.http.v1 import values
 from journeyman.servers.http.v1.backend import HttpBackend
 from journeyman.servers.ztick.runs import EndedRun

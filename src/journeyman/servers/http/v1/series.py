@@ -14,17 +14,9 @@ from msgspec import Meta, Struct
 
 from journeyman.protocols.workq.replies import id_text
 from journeyman.servers.core.helper_process import HelperFailed
-from journeyman.servers.http.routes import (
-    ApiError,
-    Cursor,
-    Route,
-    RouteCall,
-    Text,
-    cursor_of,
-    read_cursor,
-    read_moment,
-    word_of,
-)
+from journeyman.servers.http import fields
+from journeyman.servers.http.problems import ApiError
+from journeyman.servers.http.routes import Route, RouteCall
 from journeyman.servers.http.v1.backend import HttpBackend
 from journeyman.servers.http.v1.values import Limit, Prefix
 from journeyman.servers.series import answers
@@ -45,21 +37,23 @@ Step = Annotated[int, Meta(ge=0, le=90 * DAY_S)]
 
 class SeriesQuery(Struct, rename={"begin": "from"}):
     of: Annotated[
-        Text,
+        fields.Text,
         Meta(
             description="`work`, `schedule`, `queue:NAME`, `task:NAME`, `rule:ID`, `timetable:ID`",
             examples=["task:shop.send_mail"],
         ),
     ]
     figure: Annotated[
-        Text,
+        fields.Text,
         Meta(
             description="figures, with commas between them: " + ", ".join((*FIGURES, ERRORS)),
             examples=["run_p50,run_p99"],
         ),
     ] = "completed,failures"
-    begin: Annotated[Text, Meta(description="a time; an hour before `to` if it is left out")] = ""
-    to: Annotated[Text, Meta(description="a time; now if it is left out")] = ""
+    begin: Annotated[
+        fields.Text, Meta(description="a time; an hour before `to` if it is left out")
+    ] = ""
+    to: Annotated[fields.Text, Meta(description="a time; now if it is left out")] = ""
     step: Annotated[
         Step,
         Meta(
@@ -87,8 +81,10 @@ class SeriesAnswer(Struct, rename={"begin_ns": "from_ns"}):
 
 
 class RangeQuery(Struct, rename={"begin": "from"}):
-    begin: Annotated[Text, Meta(description="a time; an hour before `to` if it is left out")] = ""
-    to: Annotated[Text, Meta(description="a time; now if it is left out")] = ""
+    begin: Annotated[
+        fields.Text, Meta(description="a time; an hour before `to` if it is left out")
+    ] = ""
+    to: Annotated[fields.Text, Meta(description="a time; now if it is left out")] = ""
 
 
 SORTS: Final = (
@@ -99,15 +95,15 @@ SORTS: Final = (
 
 class SummariesQuery(RangeQuery, rename={"begin": "from"}, kw_only=True):
     prefix: Prefix = ""
-    sort: Annotated[str, word_of(*SORTS), Meta(description="by name, or the largest first")] = (
-        "name"
-    )
+    sort: Annotated[
+        str, fields.word_of(*SORTS), Meta(description="by name, or the largest first")
+    ] = "name"
     limit: Limit = 50
-    cursor: Cursor = ""
+    cursor: fields.Cursor = ""
 
 
 class FiguresQuery(SummariesQuery, rename={"begin": "from"}, kw_only=True):
-    by: Annotated[str, word_of(*answers.KINDS), Meta(description="what has a row")]
+    by: Annotated[str, fields.word_of(*answers.KINDS), Meta(description="what has a row")]
 
 
 class Summary(Struct):
@@ -241,7 +237,7 @@ class SeriesRoutes:
         skipped = _read_offset(query.cursor)
         page = rows[skipped : skipped + query.limit]
         end = skipped + len(page)
-        following = cursor_of(str(end).encode()) if end < len(rows) else None
+        following = fields.cursor_of(str(end).encode()) if end < len(rows) else None
         return Summaries(
             kind, wanted.from_s * NS_PER_S, wanted.to_s * NS_PER_S, page, len(rows), following
         )
@@ -263,8 +259,8 @@ class SeriesRoutes:
     def _wanted(self, call: RouteCall, kind: str, name: str, begin: str, to: str) -> Wanted:
         """Return what a token may see of this; ApiError: no time that can be asked for."""
         now_ns = self._backend.clock.now_ns()
-        to_s = -(-(read_moment(to, "to") if to else now_ns) // NS_PER_S)
-        from_s = read_moment(begin, "from") // NS_PER_S if begin else to_s - USUAL_RANGE_S
+        to_s = -(-(fields.read_moment(to, "to") if to else now_ns) // NS_PER_S)
+        from_s = fields.read_moment(begin, "from") // NS_PER_S if begin else to_s - USUAL_RANGE_S
         if not 0 <= from_s <= to_s or to_s - from_s > MAX_RANGE_S:
             raise ApiError(
                 400, "from: give a time before `to`, at most 91 days before it", "invalid_time"
@@ -291,7 +287,7 @@ def _read_of(text: str) -> tuple[str, str]:
 
 
 def _read_offset(cursor: str) -> int:
-    key = read_cursor(cursor, bytes.isdigit)
+    key = fields.read_cursor(cursor, bytes.isdigit)
     return 0 if key is None else int(key[:9])
 
 

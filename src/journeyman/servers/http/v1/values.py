@@ -9,19 +9,9 @@ from typing import Annotated, Any
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from journeyman.protocols.workq.commands import (
-    MAX_CONCURRENCY,
-    MAX_LEASED,
-    MAX_PARENTS,
-    MAX_RATE,
-    MAX_RATE_PERIOD_MS,
-    MAX_TTL_MS,
-    MAX_WEIGHT,
-    MAX_WEIGHTS,
-    JobWait,
-)
+from journeyman.protocols.workq import commands
 from journeyman.protocols.workq.replies import JobView, QueueView, WorkerView
-from journeyman.servers.http.routes import At, Cursor, Moment, Text, word_of
+from journeyman.servers.http.fields import At, Cursor, Moment, Text, word_of
 
 Limit = Annotated[int, Meta(ge=1, le=500, description="how many at most")]
 Prefix = Annotated[Text, Meta(description="those whose name or id begins with this")]
@@ -325,13 +315,16 @@ class AddJob(JobBody):
         | None
     ) = None
     unique_for_ms: Annotated[
-        int, Meta(ge=0, le=MAX_TTL_MS, description="a completed one goes so long after its add")
+        int,
+        Meta(
+            ge=0, le=commands.MAX_TTL_MS, description="a completed one goes so long after its add"
+        ),
     ] = 0
     unless: Annotated[
         str | None, Meta(description="with replace unstarted: refused if this job has not begun")
     ] = None
     after: Annotated[
-        list[str], Meta(max_length=MAX_PARENTS, description="ids of the jobs it waits for")
+        list[str], Meta(max_length=commands.MAX_PARENTS, description="ids of the jobs it waits for")
     ] = []
     even_failed: Annotated[bool, Meta(description="it is added even if those fail")] = False
     has_followers: Annotated[
@@ -350,7 +343,9 @@ class Added(Struct):
 class LeaseBody(Body):
     queues: Annotated[list[QueueName], Meta(min_length=1, max_length=100)]
     wait_ms: WaitMs = 0
-    max: Annotated[int, Meta(ge=1, le=MAX_LEASED, description="that many jobs at most")] = 1
+    max: Annotated[
+        int, Meta(ge=1, le=commands.MAX_LEASED, description="that many jobs at most")
+    ] = 1
     worker: Annotated[NameOrNone, Meta(description="a name, shown with the job")] = ""
 
 
@@ -447,7 +442,7 @@ class ForkBody(Body):
 class ParkBody(Body):
     """The wait of a leased job."""
 
-    wait: JobWait
+    wait: commands.JobWait
     attempt: Annotated[int, Meta(ge=1, le=2**32 - 1, description="only if no other one has begun")]
 
 
@@ -497,15 +492,15 @@ class BulkAnswer(Struct):
     refused: list[str]
 
 
-Rate = Annotated[int, Meta(ge=0, le=MAX_RATE)]
-RatePeriodMs = Annotated[int, Meta(ge=0, le=MAX_RATE_PERIOD_MS)]
-Concurrency = Annotated[int, Meta(ge=0, le=MAX_CONCURRENCY)]
+Rate = Annotated[int, Meta(ge=0, le=commands.MAX_RATE)]
+RatePeriodMs = Annotated[int, Meta(ge=0, le=commands.MAX_RATE_PERIOD_MS)]
+Concurrency = Annotated[int, Meta(ge=0, le=commands.MAX_CONCURRENCY)]
 
 
-Weight = Annotated[int, Meta(ge=1, le=MAX_WEIGHT)]
+Weight = Annotated[int, Meta(ge=1, le=commands.MAX_WEIGHT)]
 Weights = Annotated[
     dict[Annotated[str, Meta(pattern=r"^[A-Za-z0-9_.-]{1,255}$(?!\n)")], Weight],
-    Meta(max_length=MAX_WEIGHTS, description="jobs in one turn of a key of a fair queue"),
+    Meta(max_length=commands.MAX_WEIGHTS, description="jobs in one turn of a key of a fair queue"),
 ]
 
 

@@ -16,7 +16,7 @@ from msgspec import structs
 from journeyman.engines.workq.browsing import BrowseJobs, BrowseQueues, CountFacets, QueuesFound
 from journeyman.engines.workq.packed import is_moment_key, moment_of
 from journeyman.engines.workq.workers import BrowseWorkers, WorkersFound
-from journeyman.protocols.workq import commands
+from journeyman.protocols.workq import commands, replies
 from journeyman.protocols.workq.readers import (
     is_version_4,
     read_id,
@@ -24,28 +24,17 @@ from journeyman.protocols.workq.readers import (
     read_step_name,
     read_wait,
 )
-from journeyman.protocols.workq.replies import (
-    FINISHED,
-    Finished,
-    JobView,
-    LeasedJobs,
-    QueueView,
-    StepList,
-    id_text,
-)
 from journeyman.protocols.workq.salts import salted_id
 from journeyman.servers.core.helper_process import HelperFailed
-from journeyman.servers.http.routes import (
-    KEY_OF_ANOTHER_BODY,
-    ApiError,
-    Route,
-    RouteCall,
+from journeyman.servers.http.fields import (
     cursor_of,
     moment_of_query,
     read_bytes,
     read_cursor,
     read_moment,
 )
+from journeyman.servers.http.problems import ApiError
+from journeyman.servers.http.routes import KEY_OF_ANOTHER_BODY, Route, RouteCall
 from journeyman.servers.http.v1 import values
 from journeyman.servers.http.v1.backend import HttpBackend
 from journeyman.servers.series.answers import Wanted
@@ -76,7 +65,7 @@ class WorkRoutes:
                    values.WorkFacets, query=values.FacetsQuery, errors=(404,)),
             _route("POST", jobs, self.add, "Add a job", values.Added, body=values.AddJob,
                    status=201, errors=(409, 422), is_traffic=True),
-            _route("GET", f"{jobs}/{{job}}", self.job, "A job", JobView,
+            _route("GET", f"{jobs}/{{job}}", self.job, "A job", replies.JobView,
                    query=values.MomentQuery, errors=(404, 422)),
             _route("DELETE", f"{jobs}/{{job}}", self.delete, "Delete a job", errors=(404,)),
             _route("POST", f"{jobs}/{{job}}/complete", self.complete, "Complete a job",
@@ -124,12 +113,12 @@ class WorkRoutes:
                    query=values.CursorQuery),
             _route("GET", queues, self.queues, "Queues by name", values.WorkQueues,
                    query=values.NamesAtQuery, errors=(404, 422)),
-            _route("GET", f"{queues}/{{queue}}", self.queue, "A queue", QueueView,
+            _route("GET", f"{queues}/{{queue}}", self.queue, "A queue", replies.QueueView,
                    query=values.MomentQuery, errors=(404, 422)),
             _route("PUT", f"{queues}/{{queue}}/paused", self.pause, "Pause or resume a queue",
-                   QueueView, body=values.PausedBody),
+                   replies.QueueView, body=values.PausedBody),
             _route("PUT", f"{queues}/{{queue}}/limits", self.limit, "Limit a queue",
-                   QueueView, body=values.QueueLimitsBody, errors=(409,)),
+                   replies.QueueView, body=values.QueueLimitsBody, errors=(409,)),
         ]  # fmt: skip
 
     # -- looking --
@@ -185,7 +174,7 @@ class WorkRoutes:
             errors.update(row.cell.errors)
         return {row.name: row.cell.started for row in of_tasks}, dict(errors)
 
-    async def job(self, call: RouteCall) -> JobView:
+    async def job(self, call: RouteCall) -> replies.JobView:
         return await self._backend.see_job(call, _id(call), moment_of_query(call.query.at))
 
     async def queues(self, call: RouteCall) -> values.WorkQueues:
@@ -212,14 +201,14 @@ class WorkRoutes:
             list(found.workers), None if last is None else cursor_of(last.encode())
         )
 
-    async def queue(self, call: RouteCall) -> QueueView:
+    async def queue(self, call: RouteCall) -> replies.QueueView:
         name, at_ns = call.path["queue"], moment_of_query(call.query.at)
         found = await self._backend.ask_work(call, BrowseQueues(name=name), at_ns)
         if not found.queues:
             raise ApiError(404, f"there is no queue {name!r}", "queue_not_found")
         return self._with_rates(found, at_ns)[0]
 
-    def _with_rates(self, page: QueuesFound, at_ns: int | None = None) -> list[QueueView]:
+    def _with_rates(self, page: QueuesFound, at_ns: int | None = None) -> list[replies.QueueView]:
         """No log says how many clients waited in the past, nor what the process had counted."""
         if at_ns is not None:
             return [structs.replace(each, added=None, started=None) for each in page.queues]
@@ -252,8 +241,8 @@ class WorkRoutes:
             if error.code != "duplicate_job" or body.id is not None or key is None:
                 raise
             await self._check_same(call, command)
-            return values.Added(id_text(job_id), False)
-        return values.Added(id_text(job_id), True)
+            return values.Added(replies.id_text(job_id), False)
+        return values.Added(replies.id_text(job_id), True)
 
     async def _check_same(
         self, call: RouteCall, command: commands.Add | commands.ScheduleJob
@@ -271,7 +260,7 @@ class WorkRoutes:
         )
         key = "" if command.options is None else command.options.key
         # The key of a job that has ended may be forgotten.
-        is_same_key = key == found.key or found.state in FINISHED
+        is_same_key = key == found.key or found.state in replies.FINISHED
         if asked != there or not is_same_key:
             raise ApiError(422, KEY_OF_ANOTHER_BODY, "idempotency_mismatch")
 
@@ -299,7 +288,7 @@ class WorkRoutes:
         body: values.LeaseBody = call.body
         asked = commands.Lease(tuple(body.queues), body.wait_ms, body.max, body.worker)
         reply = await self._backend.ask_work(call, asked)
-        if not isinstance(reply, LeasedJobs):
+        if not isinstance(reply, replies.LeasedJobs):
             return values.LeaseAnswer(None, [])
         jobs = [
             values.LeasedJob(
@@ -384,7 +373,7 @@ class WorkRoutes:
             raise ApiError(400, "wait for a time, an event or jobs", "invalid_body")
         asked = commands.Park(_id(call), found, body.attempt)
         reply = await self._backend.ask_work(call, asked)
-        steps = reply.steps if isinstance(reply, StepList) else ()
+        steps = reply.steps if isinstance(reply, replies.StepList) else ()
         return values.JobSteps([values.JobStep(*step) for step in steps])
 
     async def emit(self, call: RouteCall) -> values.EventAnswer:
@@ -407,13 +396,13 @@ class WorkRoutes:
         asked = commands.AwaitResult(_id(call), call.query.wait_ms)
         return _finished(await self._backend.ask_work(call, asked))
 
-    async def pause(self, call: RouteCall) -> QueueView:
+    async def pause(self, call: RouteCall) -> replies.QueueView:
         name = read_queue(call.path["queue"])
         change = commands.PauseQueue(name) if call.body.paused else commands.ResumeQueue(name)
         await self._backend.ask_work(call, change)
         return await self._queue_now(call, name)
 
-    async def limit(self, call: RouteCall) -> QueueView:
+    async def limit(self, call: RouteCall) -> replies.QueueView:
         name = read_queue(call.path["queue"])
         given = {
             field: value
@@ -435,10 +424,10 @@ class WorkRoutes:
         await self._backend.ask_work(call, commands.SetLimits(name, commands.Limits(**given), kept))
         return await self._queue_now(call, name)
 
-    async def _queue_now(self, call: RouteCall, name: str) -> QueueView:
+    async def _queue_now(self, call: RouteCall, name: str) -> replies.QueueView:
         found = await self._backend.ask_work(call, BrowseQueues(name=name))
         if not found.queues:  # it was resumed, and never was there
-            return QueueView(name)
+            return replies.QueueView(name)
         return self._with_rates(found)[0]
 
     # -- many at once --
@@ -465,17 +454,17 @@ class WorkRoutes:
         for begin in range(0, len(ids), ASKED_AT_ONCE):
             some = ids[begin : begin + ASKED_AT_ONCE]
             asked_for = (self._backend.ask_work(call, command(each)) for each in some)
-            replies = await asyncio.gather(*asked_for, return_exceptions=True)
-            for job_id, reply in zip(some, replies, strict=True):
+            answers = await asyncio.gather(*asked_for, return_exceptions=True)
+            for job_id, reply in zip(some, answers, strict=True):
                 if isinstance(reply, ApiError) and reply.status != 503:
-                    refused.append(id_text(job_id))
+                    refused.append(replies.id_text(job_id))
                 elif isinstance(reply, BaseException):
                     raise reply
         return values.BulkAnswer(len(ids) - len(refused), refused)
 
 
 def _finished(reply: Any) -> values.ResultAnswer:
-    if not isinstance(reply, Finished):
+    if not isinstance(reply, replies.Finished):
         raise ApiError(408, "the job is not finished", "not_finished")
     return values.ResultAnswer(*reply)
 
