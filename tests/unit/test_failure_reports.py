@@ -9,9 +9,9 @@ import pytest
 
 import journeyman as jm
 from journeyman.errors import UsageError
+from journeyman.tasks.current import FailedJob
 from journeyman.tasks.envelope import Failure
 from journeyman.tasks.failure_reports import NOTICE, order_of_report
-from journeyman.tasks.jobs import FailedJob
 from journeyman.tasks.options import Options
 from journeyman.testing import InMemory
 from tests.support.servers.mail_server import mail_server

@@ -24,7 +24,8 @@ from journeyman.errors import UsageError
 from journeyman.protocols.workq.salts import stable_id
 from journeyman.tasks.envelope import MAX_CALLS, Envelope, Failure, UnreadableJob
 from journeyman.tasks.options import Rate
-from journeyman.tasks.running import Dead, Delivery, failed, prepare
+from journeyman.tasks.outcomes import Dead
+from journeyman.tasks.running import Delivery, failed, prepare
 from journeyman.tasks.server import ServerBroker
 from journeyman.tasks.worker import QueueShare, Worker
 from journeyman.tasks.worker.program import load_app

@@ -10,15 +10,8 @@ import pytest
 
 import journeyman as jm
 from journeyman.protocols.workq.salts import stable_id
-from journeyman.tasks.running import (
-    Delivery,
-    GivenBack,
-    TaskDone,
-    UnknownTask,
-    failed,
-    given_back,
-    prepare,
-)
+from journeyman.tasks.outcomes import GivenBack, TaskDone
+from journeyman.tasks.running import Delivery, UnknownTask, failed, given_back, prepare
 from journeyman.tasks.worker.link import LinkRefused, Reports, Row
 
 JOB = str(stable_id("job"))

@@ -22,7 +22,7 @@ from opentelemetry import propagate, trace
 from opentelemetry.trace import Span, SpanKind, TracerProvider
 
 from journeyman.tasks import CurrentJob
-from journeyman.tasks.app import Sending
+from journeyman.tasks.sending import Sending
 
 SEND, PROCESS = "send", "process"
 

@@ -18,23 +18,20 @@ from journeyman.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from journeyman.tasks.app import App, Middleware
+    from journeyman.tasks.current import CurrentJob, DoneJob, FailedJob, job
+    from journeyman.tasks.durations import Backoff
     from journeyman.tasks.envelope import Codec, Failure, JsonCodec
-    from journeyman.tasks.flows import Ended, group
-    from journeyman.tasks.jobs import (
-        CurrentJob,
-        DoneJob,
-        FailedJob,
+    from journeyman.tasks.errors import (
         GiveUp,
-        Job,
         JobCancelled,
         JobFailed,
         JobTimeout,
         LeaseLost,
-        job,
+        Retry,
     )
-    from journeyman.tasks.options import Backoff
+    from journeyman.tasks.flows import Ended, group
+    from journeyman.tasks.jobs import Job
     from journeyman.tasks.outbox import Outbox
-    from journeyman.tasks.running import Retry
     from journeyman.tasks.steps import (
         agather,
         anow,
@@ -101,13 +98,7 @@ __getattr__ = lazy_names(
     __all__,
     (
         "journeyman.tasks.steps",  # first: others have imported modules named like its functions
-        "journeyman.tasks.envelope",
-        "journeyman.tasks.options",
-        "journeyman.tasks.jobs",
-        "journeyman.tasks.running",
-        "journeyman.tasks.task",
-        "journeyman.tasks.flows",
-        "journeyman.tasks.app",
-        "journeyman.tasks.outbox",
+        *(f"journeyman.tasks.{name}" for name in ("envelope", "durations", "errors", "current")),
+        *(f"journeyman.tasks.{name}" for name in ("jobs", "task", "flows", "app", "outbox")),
     ),
 )

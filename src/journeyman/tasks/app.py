@@ -15,12 +15,11 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from contextlib import AbstractContextManager, ExitStack
+from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 from pathlib import Path
-from types import TracebackType
-from typing import Any, ParamSpec, Protocol, Self, TypeVar, Unpack, overload
+from typing import Any, ParamSpec, Protocol, TypeVar, Unpack, overload
 from uuid import UUID
 
 from journeyman.client.service import DEFAULT_URL, URL_VARIABLE, parse_url
@@ -28,16 +27,12 @@ from journeyman.client.workq.lines import as_id
 from journeyman.errors import TimetableError, UsageError
 from journeyman.tasks.batches import BatchTask, queue_of_batch
 from journeyman.tasks.broker import Broker, Relay
+from journeyman.tasks.current import CurrentJob, FailedJob
+from journeyman.tasks.durations import Seconds, seconds
 from journeyman.tasks.envelope import Codec, JsonCodec, written
-from journeyman.tasks.jobs import CurrentJob, FailedJob, Job
-from journeyman.tasks.options import (
-    Options,
-    QueueLimits,
-    Seconds,
-    TaskOptions,
-    limits_by_queue,
-    seconds,
-)
+from journeyman.tasks.jobs import Job
+from journeyman.tasks.options import Options, QueueLimits, TaskOptions, limits_by_queue
+from journeyman.tasks.sending import SendContext, Sending
 from journeyman.tasks.task import AnyTask, CatchUp, Overlap, Recurring, Task
 
 P = ParamSpec("P")
@@ -56,40 +51,6 @@ class Middleware(Protocol):
     async def around(self, job: CurrentJob, call: Callable[[], Awaitable[Any]]) -> Any:
         """Await ``call`` and return its value; an exception fails the attempt."""
         ...
-
-
-SendContext = Callable[["Sending"], AbstractContextManager[Any]]
-
-
-class Sending:
-    """Jobs that are being sent, inside of the contexts of the middleware. ``task`` and ``queue``
-    are those of the first job; the ids are known when the jobs are made."""
-
-    __slots__ = ("_contexts", "_entered", "job_ids", "queue", "task")
-
-    def __init__(self, task: str, queue: str, contexts: Sequence[SendContext]) -> None:
-        self.task = task
-        self.queue = queue
-        self.job_ids: list[str] = []
-        self._contexts = contexts
-        self._entered: ExitStack | None = None
-
-    def __enter__(self) -> Self:
-        if self._contexts:
-            with ExitStack() as stack:
-                for context in self._contexts:
-                    stack.enter_context(context(self))
-                self._entered = stack.pop_all()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if self._entered is not None:
-            self._entered.__exit__(kind, error, trace)
 
 
 class App:
@@ -222,9 +183,10 @@ class App:
             raise UsageError(f"two tasks are called {task.name!r}; give one of them a name=")
         self.tasks[task.name] = task
         if isinstance(task.defaults.on_failure, tuple):
-            from journeyman.tasks.failure_reports import add_notice_task
+            from journeyman.tasks.failure_reports import notice_task
 
-            add_notice_task(self, task.defaults.queue)
+            notice = notice_task(self, task.defaults.queue)
+            self.tasks.setdefault(notice.name, notice)
 
     # -- hooks -------------------------------------------------------------------------------------
 

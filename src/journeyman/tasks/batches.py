@@ -23,7 +23,9 @@ from typing import Any, TypeVar, get_args, get_origin
 
 from journeyman.errors import UsageError
 from journeyman.tasks.arguments import Arguments
-from journeyman.tasks.options import Options, Seconds, key_name, seconds
+from journeyman.tasks.durations import Seconds, seconds
+from journeyman.tasks.options import Options, key_name
+from journeyman.tasks.sending import Application
 from journeyman.tasks.task import Task
 
 A = TypeVar("A")
@@ -50,7 +52,7 @@ class BatchTask(Task[[A], R, T]):
 
     def __init__(
         self,
-        app: Any,  # an App, which imports this module
+        app: Application,
         function: Callable[[list[A]], R],
         name: str,
         options: Options,

@@ -16,53 +16,32 @@ from __future__ import annotations
 import os
 import time
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from uuid import UUID
 
 from journeyman.config import Settings, load
-from journeyman.errors import JourneymanError, UsageError
+from journeyman.errors import JourneymanError
 from journeyman.protocols.workq.salts import stable_id
 from journeyman.protocols.ztick.grammar import read_reporter
 from journeyman.tasks.broker import Order
-from journeyman.tasks.jobs import FailedJob
-from journeyman.tasks.options import Backoff, Options
-from journeyman.tasks.task import Call
-from journeyman.timetables.run_options import read_words
-
-if TYPE_CHECKING:
-    from journeyman.tasks.app import App
+from journeyman.tasks.current import FailedJob
+from journeyman.tasks.durations import Backoff
+from journeyman.tasks.options import Options
+from journeyman.tasks.sending import Application
+from journeyman.tasks.task import AnyTask, Call, Task
 
 NOTICE = "journeyman.notice"
-_OF_SERVERS = ("queue", "journal")  # runners that act inside a server
 _OPTIONS = Options(retries=12, backoff=Backoff(first=10, factor=2, max=3600))
 
 
-def check_words(text: str) -> tuple[str, ...]:
-    """The words of what reports. Raises UsageError."""
-    try:
-        read = read_words("on_failure", text)
-    except JourneymanError as error:
-        raise UsageError(str(error)) from None
-    if isinstance(problem := read_reporter(read), str):
-        raise UsageError(f"on_failure: {problem}")
-    if read[0] in _OF_SERVERS:
-        raise UsageError(f"on_failure: {read[0]} is not possible here; name a task instead")
-    return read
+def notice_task(app: Application, queue: str) -> AnyTask:
+    """Return the task by which the workers of this app send reports. A report goes to the queue of
+    the job that failed; the task gets the queue of the first task that has such reports, so that
+    no worker serves another queue for it."""
+    return Task(app, send_notice, NOTICE, replace(_OPTIONS, queue=queue))
 
 
-def add_notice_task(app: App, queue: str) -> None:
-    """Let the workers of this app send reports by words. A report goes to the queue of the job that
-    failed; the task gets the queue of the first task that has such reports, so that no worker
-    serves another queue for it."""
-    if NOTICE not in app.tasks:
-        prefix, app.name = app.name, ""
-        try:
-            app.add_task(send_notice, NOTICE, replace(_OPTIONS, queue=queue))
-        finally:
-            app.name = prefix
-
-
-def order_of_report(app: App, options: Options, failed: FailedJob) -> Order | None:
+def order_of_report(app: Application, options: Options, failed: FailedJob) -> Order | None:
     """The job that reports this failure; None: the task asks for none."""
     reporter = options.on_failure
     if reporter is None:

@@ -39,13 +39,14 @@ from uuid import UUID
 from journeyman.errors import UsageError
 from journeyman.protocols.workq.salts import next_id
 from journeyman.tasks.broker import Broker, JobEnding, Order
+from journeyman.tasks.durations import Seconds
 from journeyman.tasks.envelope import MAX_CALLS, Codec, Failure
 from journeyman.tasks.jobs import Job, aended_values, ended_value, ended_values
-from journeyman.tasks.options import Seconds
 from journeyman.tasks.task import Call, Sendable, Task
 
 if TYPE_CHECKING:
-    from journeyman.tasks.app import App, Sending
+    from journeyman.tasks.app import App
+    from journeyman.tasks.sending import Sending
 
 Q = ParamSpec("Q")
 T = TypeVar("T")

@@ -1,74 +1,27 @@
-"""The two views of a job: ``Job`` where it is sent, ``CurrentJob`` where it runs.
+"""A job where it was sent: its state, its progress, and its result.
 
 job = send_mail.send("a@b.c")       Job[str]
 job.result(timeout=10)              the returned value; JobFailed, JobCancelled, TimeoutError
 await job                           the same for asyncio, without a limit
-
-jm.job().attempt                    inside a task: the job that runs here
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
-from collections.abc import Callable, Generator, Mapping, Sequence
-from contextvars import ContextVar
-from dataclasses import dataclass, field
-from typing import Any, Generic, Protocol, TypeVar, cast
+from collections.abc import Callable, Generator, Sequence
+from typing import Any, Generic, TypeVar, cast
 from uuid import UUID
 
-from journeyman.errors import JourneymanError
-from journeyman.protocols.workq.commands import Complaint, WorkerNotes
 from journeyman.protocols.workq.replies import JobProgress
 from journeyman.tasks.broker import Broker, JobEnding
+from journeyman.tasks.durations import Seconds, seconds
 from journeyman.tasks.envelope import CANCELLED, Codec, Failure
-from journeyman.tasks.options import Seconds, seconds
+from journeyman.tasks.errors import JobCancelled, JobFailed
 
 T = TypeVar("T")
 
 WAIT_S = 3600.0  # how long one question to the server may wait
-logger = logging.getLogger("journeyman.job")
-
-
-class JobFailed(JourneymanError):
-    """A job has failed and will not be tried again; ``failure`` has its error and traceback."""
-
-    def __init__(self, job_id: str, failure: Failure) -> None:
-        super().__init__(f"job {job_id} failed: {failure}")
-        self.job_id = job_id
-        self.failure = failure
-        if failure.traceback:
-            self.add_note(f"In the worker:\n{failure.traceback.rstrip()}")
-
-
-class GiveUp(JourneymanError):
-    """Raise it in a task that cannot succeed: the job is dead at once, without retries."""
-
-
-class JobTimeout(JourneymanError):
-    """An attempt took longer than the timeout of its task. Raised inside the task."""
-
-
-class LeaseLost(JourneymanError):
-    """The job was deleted, finished elsewhere, or its lease ran out: stop working on it."""
-
-
-def error_of_step(job_id: str, refusal: str) -> JourneymanError:
-    """Return what to raise inside a task whose step the server has refused with these words."""
-    if refusal.endswith(Complaint.CANCELLED):
-        return JobCancelled(job_id)
-    if refusal.endswith(("NOT-FOUND", Complaint.NOT_LEASED, Complaint.LEASED_AGAIN)):
-        return LeaseLost(f"job {job_id} is no longer leased to this worker")
-    return JourneymanError(f"the server refused a step of job {job_id}: {refusal}")
-
-
-class JobCancelled(JobFailed):
-    """A client cancelled the job. Raised by ``result``, and inside the task while it runs."""
-
-    def __init__(self, job_id: str = "", failure: Failure = CANCELLED) -> None:
-        super().__init__(job_id, failure)
-        self.args = (f"job {job_id} was cancelled",)
 
 
 class Job(Generic[T]):
@@ -274,92 +227,3 @@ def value_of(codec: Codec, ending: JobEnding) -> Any:
 
 def _deadline(timeout: Seconds | None) -> float | None:
     return None if timeout is None else time.monotonic() + seconds("timeout", timeout)
-
-
-class AttemptSteps(Protocol):
-    """The steps of an attempt: a steps.StepBook."""
-
-    is_parked: bool
-
-
-@dataclass(slots=True)
-class CurrentJob:
-    """The current job. Outside a worker: one without an id that does nothing."""
-
-    id: str = ""
-    task: str = ""
-    queue: str = ""
-    attempt: int = 1
-    args: tuple[Any, ...] = ()
-    kwargs: Mapping[str, Any] = field(default_factory=dict)
-    trace: Mapping[str, str] = field(default_factory=dict)
-    touch: Callable[[], None] | None = None  # the worker's; from any thread
-    note: Callable[[WorkerNotes], None] | None = None  # the same
-    steps: AttemptSteps | None = None
-    is_lost: bool = False
-
-    def heartbeat(self) -> None:
-        """Renew the lease now, in addition to the worker's renewals. Raises LeaseLost."""
-        if self.is_lost:
-            raise LeaseLost(f"job {self.id} is no longer leased to this worker")
-        if self.touch is not None:
-            self.touch()
-
-    def progress(self, done: float, total: float | None = None, note: str | None = None) -> None:
-        """Say how far the job has come: ``progress(3, 10, "resizing")``. Cheap: the worker sends
-        the last word of a moment."""
-        if self.note is not None:
-            self.note(WorkerNotes(done, total, note))
-
-    def log(self, message: str, **fields: Any) -> None:
-        """Write one line to the worker's log, with the id of the job, and keep it with the job."""
-        line = message + "".join(f" {name}={value}" for name, value in fields.items())
-        logger.info("%s %s: %s", self.task or "job", self.id or "-", line)
-        if self.note is not None:
-            self.note(WorkerNotes(log=(line,)))
-
-
-@dataclass(frozen=True, slots=True)
-class DoneJob:
-    """The argument of ``on_success``: a job that is done."""
-
-    id: str
-    task: str
-    queue: str
-    attempt: int
-    args: tuple[Any, ...]
-    kwargs: Mapping[str, Any]
-    value: Any
-
-
-@dataclass(frozen=True, slots=True)
-class FailedJob:
-    """The argument of ``on_failure``: a job that failed for good; and of ``on_retry``: a job whose
-    attempt failed."""
-
-    id: str
-    task: str
-    queue: str
-    attempt: int
-    args: tuple[Any, ...]
-    kwargs: Mapping[str, Any]
-    failure: Failure
-    exception: BaseException | None = None
-
-
-_CURRENT: ContextVar[CurrentJob] = ContextVar("journeyman_job")
-
-
-def current_job() -> CurrentJob | None:
-    """None outside of a worker."""
-    return _CURRENT.get(None)
-
-
-def job() -> CurrentJob:
-    """The current job."""
-    return _CURRENT.get(None) or CurrentJob()
-
-
-def set_current(current: CurrentJob) -> None:
-    """For workers: of this thread or asyncio task from now on."""
-    _CURRENT.set(current)

@@ -13,22 +13,22 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from datetime import timedelta
 from typing import Any, NamedTuple, TypeAlias, TypedDict
 
-from journeyman.errors import UsageError
+from journeyman.errors import JourneymanError, UsageError
 from journeyman.protocols.workq.commands import MAX_WEIGHT, MAX_WEIGHTS
+from journeyman.tasks.durations import MAX_DELAY_S, Backoff, Seconds, as_backoff, time_between
 from journeyman.units import MS_PER_S
 
-Seconds: TypeAlias = float | timedelta
 Errors: TypeAlias = type[Exception] | tuple[type[Exception], ...]
 
 DEFAULT_QUEUE = "default"
+DEFAULT_BACKOFF = Backoff()
 DEFAULT_LEASE_S = 30.0
 DEFAULT_TTL_S = 7 * 86_400.0
 MAX_TTL_S = 30 * 86_400.0
-MAX_DELAY_S = 86_400.0
 MAX_RETRIES = 200
+_OF_SERVERS = ("queue", "journal")  # runners that act inside a server
 CRASHES = 20  # attempts beyond the first and the retries, for those that a dead worker ended
 
 _QUEUE = re.compile(r"[A-Za-z0-9_.\-]{1,255}")
@@ -40,32 +40,6 @@ def max_attempts_of(max_fails: int) -> int:
     """Return the attempts of a job that may fail so often. The last one reports dead workers. The
     workers count them, because an attempt that was given back is none; the server has no limit."""
     return max_fails + CRASHES
-
-
-@dataclass(frozen=True, slots=True)
-class Backoff:
-    """How long to wait before each retry: ``first``, then ``factor`` times longer each time.
-
-    ``jitter`` 0.1 moves each delay by up to 10 % either way, so that jobs that failed together do
-    not come back together.
-    """
-
-    first: float = 5.0
-    factor: float = 2.0
-    max: float = 3_600.0
-    jitter: float = 0.1
-
-    def __post_init__(self) -> None:
-        if self.first < 0 or self.factor < 1 or not 0 <= self.jitter < 1:
-            raise UsageError(f"{self}: first must be >= 0, factor >= 1, and jitter from 0 to 1")
-        if not 0 <= self.max <= MAX_DELAY_S:
-            raise UsageError(f"{self}: max must be from 0 to {MAX_DELAY_S:.0f} seconds (a day)")
-
-    def delay_s(self, failures: int, chance: float) -> float:
-        """The delay after this many failures; ``chance`` is a random number from 0 to 1."""
-        growth = min(failures - 1, 64)  # further growth changes nothing but overflows
-        plain = min(self.first * self.factor**growth, self.max)
-        return min(plain * (1 + self.jitter * (2 * chance - 1)), MAX_DELAY_S)
 
 
 class JobOptions(TypedDict, total=False):
@@ -112,7 +86,7 @@ class Options:
 
     queue: str = DEFAULT_QUEUE
     retries: int = 0
-    backoff: Backoff = Backoff()
+    backoff: Backoff = DEFAULT_BACKOFF
     retry_on: tuple[type[Exception], ...] | None = None  # None: all
     timeout_s: float | None = None
     unique: str | None = None
@@ -264,16 +238,6 @@ def filled(template: str, arguments: Mapping[str, Any], task: str) -> str:
         ) from None
 
 
-def seconds(name: str, value: Seconds, most: float = 1e10) -> float:
-    found: Any = value.total_seconds() if isinstance(value, timedelta) else value
-    if isinstance(found, bool) or not isinstance(found, int | float) or not 0 < found <= most:
-        raise UsageError(
-            f"{name} must be a positive number of seconds or a timedelta, at most {most:.0f} s:"
-            f" {value!r}"
-        )
-    return float(found)
-
-
 def _between(low: int, high: int) -> Any:
     def read(name: str, value: Any) -> int:
         if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
@@ -285,23 +249,6 @@ def _between(low: int, high: int) -> Any:
 
 def _optional(read: Any) -> Any:
     return lambda name, value: None if value is None else read(name, value)
-
-
-def _time(low: float, high: float) -> Any:
-    def read(name: str, value: Seconds) -> float:
-        found = seconds(name, value)
-        if not low <= found <= high:
-            limits = f"from {_plain_time(low)} to {_plain_time(high)}"
-            raise UsageError(f"{name} must be {limits}: {_plain_time(found)}")
-        return found
-
-    return read
-
-
-def _plain_time(time_s: float) -> str:
-    """Return ``30 days`` for 2,592,000: whole days if it is that, else seconds."""
-    count, unit = (time_s / 86_400, "day") if time_s % 86_400 == 0 else (time_s, "second")
-    return f"{count:.15g} {unit}" if count == 1 else f"{count:.15g} {unit}s"
 
 
 def _queue(name: str, value: Any) -> str:
@@ -330,18 +277,26 @@ def _errors(name: str, value: Any) -> tuple[type[Exception], ...]:
     return found
 
 
-def _backoff(name: str, value: Backoff | Seconds) -> Backoff:
-    if isinstance(value, Backoff):
-        return value
-    first = 0.0 if value == 0 else seconds(name, value)
-    return Backoff(first, factor=1.0, max=max(first, 1.0), jitter=0.0)
+def _reporter_words(text: str) -> tuple[str, ...]:
+    """The words of what reports. Raises UsageError."""
+    # Few tasks have such words, and the grammar takes its time to import.
+    from journeyman.protocols.ztick.grammar import read_reporter
+    from journeyman.timetables.run_options import read_words
+
+    try:
+        read = read_words("on_failure", text)
+    except JourneymanError as error:
+        raise UsageError(str(error)) from None
+    if isinstance(problem := read_reporter(read), str):
+        raise UsageError(f"on_failure: {problem}")
+    if read[0] in _OF_SERVERS:
+        raise UsageError(f"on_failure: {read[0]} is not possible here; name a task instead")
+    return read
 
 
 def _reporter(name: str, value: Any) -> Any:
     if isinstance(value, str):
-        from journeyman.tasks.failure_reports import check_words
-
-        return check_words(value)
+        return _reporter_words(value)
     if not hasattr(value, "defaults") or not hasattr(value, "bind"):
         raise UsageError(f"{name} must be a task or text such as 'mail ops@example.com': {value!r}")
     return value
@@ -350,12 +305,12 @@ def _reporter(name: str, value: Any) -> Any:
 _CHECKS: dict[str, tuple[str, Any]] = {
     "queue": ("queue", _queue),
     "retries": ("retries", _between(0, MAX_RETRIES)),
-    "backoff": ("backoff", _backoff),
+    "backoff": ("backoff", as_backoff),
     "retry_on": ("retry_on", _optional(_errors)),
-    "timeout": ("timeout_s", _optional(_time(0.001, MAX_DELAY_S))),
+    "timeout": ("timeout_s", _optional(time_between(0.001, MAX_DELAY_S))),
     "unique": ("unique", _optional(_text)),
-    "unique_for": ("unique_for_s", _optional(_time(0.001, MAX_TTL_S))),
-    "debounce": ("debounce_s", _optional(_time(0.001, MAX_TTL_S))),
+    "unique_for": ("unique_for_s", _optional(time_between(0.001, MAX_TTL_S))),
+    "debounce": ("debounce_s", _optional(time_between(0.001, MAX_TTL_S))),
     "rate": ("rate", _optional(lambda _name, value: Rate.parse(value))),
     "concurrency": ("concurrency", _optional(_between(1, 1_000_000))),
     "key": ("key", _optional(_text)),
@@ -363,7 +318,7 @@ _CHECKS: dict[str, tuple[str, Any]] = {
     "fair": ("fair", _optional(_text)),
     "weights": ("weights", lambda name, value: _weights(name, value or {})),
     "priority": ("priority", _between(-(2**31), 2**31 - 1)),
-    "lease": ("lease_s", _time(0.1, MAX_DELAY_S)),
-    "ttl": ("ttl_s", _time(1, MAX_TTL_S)),
+    "lease": ("lease_s", time_between(0.1, MAX_DELAY_S)),
+    "ttl": ("ttl_s", time_between(1, MAX_TTL_S)),
     "on_failure": ("on_failure", _optional(_reporter)),
 }

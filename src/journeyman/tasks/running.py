@@ -18,49 +18,30 @@ import random
 import traceback
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import TracebackType
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 from journeyman.errors import JourneymanError
 from journeyman.protocols.workq.commands import WorkerNotes
 from journeyman.protocols.workq.salts import stable_id
+from journeyman.tasks import outcomes
 from journeyman.tasks.app import App
 from journeyman.tasks.broker import JobEnding, Order
+from journeyman.tasks.current import CurrentJob, DoneJob, FailedJob, set_current
+from journeyman.tasks.durations import Backoff
 from journeyman.tasks.envelope import MAX_BYTES, Envelope, Failure, UnreadableJob, written
+from journeyman.tasks.errors import GiveUp, JobTimeout, Retry
 from journeyman.tasks.flows import ended, following_order
-from journeyman.tasks.jobs import (
-    CurrentJob,
-    DoneJob,
-    FailedJob,
-    GiveUp,
-    JobTimeout,
-    set_current,
-    value_of,
-)
-from journeyman.tasks.options import (
-    MAX_DELAY_S,
-    Backoff,
-    Options,
-    Seconds,
-    max_attempts_of,
-    seconds,
-)
+from journeyman.tasks.jobs import value_of
+from journeyman.tasks.options import Options, max_attempts_of
+from journeyman.tasks.sending import Application
 from journeyman.tasks.task import AnyTask
 from journeyman.units import MS_PER_S
 
 logger = logging.getLogger("journeyman.worker")
 _SHOWN_NAME = 100  # characters
 GIVEN_BACK = Backoff(1.0, factor=2.0, max=300.0, jitter=0.1)
-
-
-class Retry(JourneymanError):
-    """Raise it in a task to be tried again, after ``after`` seconds instead of the backoff: a day
-    at most."""
-
-    def __init__(self, reason: str = "retry", *, after: Seconds | None = None) -> None:
-        super().__init__(reason)
-        self.after_s = None if after is None else seconds("after", after, MAX_DELAY_S)
 
 
 class WorkerLost(JourneymanError):
@@ -93,48 +74,6 @@ class Delivery(NamedTuple):
         """The number of this attempt, for people and limits, without those given back. A power
         cut may have counted one of them twice."""
         return max(self.attempt - self.given_back, self.fails + 1)
-
-
-@dataclass(frozen=True, slots=True)
-class TaskDone:
-    result: bytes
-    following: Order | None = None  # a job to add before this one is completed
-    value: Any = None  # that the function returned
-
-
-@dataclass(frozen=True, slots=True)
-class Again:
-    failure: Failure
-    delay_ms: int
-    exception: BaseException | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class GivenBack:
-    failure: Failure
-    delay_ms: int
-
-
-@dataclass(frozen=True, slots=True)
-class Dead:
-    failure: Failure
-    failed: FailedJob
-    report: Order | None = None  # a job to add before the failure is reported
-
-
-@dataclass(frozen=True, slots=True)
-class AttemptParked:
-    """The job is parked: the server has it back, and there is nothing to report."""
-
-
-Outcome: TypeAlias = TaskDone | Again | GivenBack | Dead | AttemptParked
-
-
-@dataclass(frozen=True, slots=True)
-class BatchEnded:
-    """How the jobs of a batch ended, in its order."""
-
-    outcomes: tuple[Outcome, ...]
 
 
 class Prepared(NamedTuple):
@@ -268,7 +207,7 @@ async def await_here(prepared: Prepared) -> Any:
         return await task.function(*envelope.args, **envelope.kwargs)
 
 
-def _entered(app: App) -> ExitStack:
+def _entered(app: Application) -> ExitStack:
     with ExitStack() as stack:
         for context in app.contexts:
             stack.enter_context(context())
@@ -297,11 +236,11 @@ def end_attempt(
     value: Any,
     error: BaseException | None = None,
     chance: float | None = None,
-) -> Outcome | BatchEnded:
+) -> outcomes.Outcome | outcomes.BatchEnded:
     """The outcome of a function, or of each job of a batch, that returned or raised."""
     members, steps = prepared.members, prepared.current.steps
     if steps is not None and steps.is_parked:
-        return AttemptParked()
+        return outcomes.AttemptParked()
     if not members:
         return succeeded(app, prepared, value) if error is None else failed(prepared, error, chance)
     values = [None] * len(members) if value is None else value
@@ -310,12 +249,12 @@ def end_attempt(
             f"{prepared.name} returned no list of {len(members)} results, one for each job"
         )
     if error is not None:
-        return BatchEnded(tuple([failed(member, error, chance) for member in members]))
+        return outcomes.BatchEnded(tuple([failed(member, error, chance) for member in members]))
     pairs = zip(members, values, strict=True)
-    return BatchEnded(tuple([succeeded(app, member, own) for member, own in pairs]))
+    return outcomes.BatchEnded(tuple([succeeded(app, member, own) for member, own in pairs]))
 
 
-def succeeded(app: App, prepared: Prepared, value: Any) -> Outcome:
+def succeeded(app: App, prepared: Prepared, value: Any) -> outcomes.Outcome:
     """The outcome of a function that returned."""
     try:
         what = f"the result of {prepared.name}"
@@ -332,10 +271,12 @@ def succeeded(app: App, prepared: Prepared, value: Any) -> Outcome:
             following = following_order(app, prepared.delivery.job_id, then, value)
     except Exception as error:  # noqa: BLE001 - a codec of the user may raise anything
         return failed(prepared, error)
-    return TaskDone(result, following, value)
+    return outcomes.TaskDone(result, following, value)
 
 
-def failed(prepared: Prepared, error: BaseException, chance: float | None = None) -> Outcome:
+def failed(
+    prepared: Prepared, error: BaseException, chance: float | None = None
+) -> outcomes.Outcome:
     """The outcome of a function that raised: tried again while fails are left."""
     delivery = prepared.delivery
     failure = _described(error)
@@ -343,12 +284,12 @@ def failed(prepared: Prepared, error: BaseException, chance: float | None = None
     is_last = fails >= delivery.max_fails or isinstance(error, WorkerLost)
     if is_last or not _is_worth_a_retry(error, prepared.options):
         told = FailedJob(*_facts(prepared), failure, error)
-        return Dead(failure, told, _report_of(prepared, told))
+        return outcomes.Dead(failure, told, _report_of(prepared, told))
     if isinstance(error, Retry) and error.after_s is not None:
-        return Again(failure, round(error.after_s * MS_PER_S), error)
+        return outcomes.Again(failure, round(error.after_s * MS_PER_S), error)
     rolled = random.random() if chance is None else chance
     delay_s = prepared.options.backoff.delay_s(fails, rolled)
-    return Again(failure, round(delay_s * MS_PER_S), error)
+    return outcomes.Again(failure, round(delay_s * MS_PER_S), error)
 
 
 def _report_of(prepared: Prepared, failed_job: FailedJob) -> Order | None:
@@ -363,12 +304,14 @@ def _report_of(prepared: Prepared, failed_job: FailedJob) -> Order | None:
         return None
 
 
-def given_back(prepared: Prepared, problem: UnknownTask, chance: float | None = None) -> Outcome:
+def given_back(
+    prepared: Prepared, problem: UnknownTask, chance: float | None = None
+) -> outcomes.Outcome:
     """The outcome of a job whose task another worker may know: neither a failure nor an attempt
     counts, so the job waits for that worker until its TTL ends."""
     rolled = random.random() if chance is None else chance
     delay_s = GIVEN_BACK.delay_s(prepared.delivery.given_back + 1, rolled)
-    return GivenBack(_described(problem), round(delay_s * MS_PER_S))
+    return outcomes.GivenBack(_described(problem), round(delay_s * MS_PER_S))
 
 
 def _is_worth_a_retry(error: BaseException, options: Options) -> bool:
@@ -377,16 +320,16 @@ def _is_worth_a_retry(error: BaseException, options: Options) -> bool:
     return options.retry_on is None or isinstance(error, (Retry, *options.retry_on))
 
 
-def call_hooks(app: App, prepared: Prepared, outcome: Outcome) -> None:
+def call_hooks(app: App, prepared: Prepared, outcome: outcomes.Outcome) -> None:
     """Call the hooks of the task and of the app; one that raises is logged and stops nothing."""
     task, hooks = prepared.task, list[Callable[[Any], Any]]()
     argument: DoneJob | FailedJob | None = None
-    if isinstance(outcome, TaskDone) and task is not None and task.hooks.success:
+    if isinstance(outcome, outcomes.TaskDone) and task is not None and task.hooks.success:
         hooks, argument = task.hooks.success, DoneJob(*_facts(prepared), outcome.value)
-    elif isinstance(outcome, Again) and task is not None and task.hooks.retry:
+    elif isinstance(outcome, outcomes.Again) and task is not None and task.hooks.retry:
         failed = FailedJob(*_facts(prepared), outcome.failure, outcome.exception)
         hooks, argument = task.hooks.retry, failed
-    elif isinstance(outcome, Dead):
+    elif isinstance(outcome, outcomes.Dead):
         of_task = [] if task is None else task.hooks.failure
         hooks, argument = [*of_task, *app.failure_hooks], outcome.failed
     for hook in hooks:

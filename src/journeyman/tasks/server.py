@@ -31,20 +31,12 @@ from datetime import UTC, datetime
 from typing import Any, Generic, TypeVar
 from uuid import UUID, uuid4
 
-from journeyman.client import (
-    AsyncSchedule,
-    AsyncWorkQueue,
-    ConnectionFailed,
-    JobInfo,
-    NewJob,
-    NotFound,
-    Refused,
-    Result,
-    TimedOut,
-    WorkQueue,
-)
+from journeyman.client.async_clients import AsyncSchedule, AsyncWorkQueue
+from journeyman.client.errors import ConnectionFailed, NotFound, Refused, TimedOut
 from journeyman.client.service import ServerUrl, parse_url
-from journeyman.client.workq.calls import add_requests
+from journeyman.client.workq import WorkQueue
+from journeyman.client.workq.calls import NewJob, add_requests
+from journeyman.client.workq.lines import JobInfo, Result
 from journeyman.protocols.workq.commands import Complaint
 from journeyman.protocols.workq.replies import JobProgress
 from journeyman.tasks.broker import InspectedJob, JobEnding, Order, state_word

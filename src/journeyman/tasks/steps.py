@@ -45,18 +45,11 @@ from journeyman.errors import JourneymanError, UsageError
 from journeyman.protocols.workq.commands import MAX_PARENTS, MAX_STEP_BYTES, JobWait
 from journeyman.protocols.workq.readers import read_step_name
 from journeyman.protocols.workq.salts import stable_id
+from journeyman.tasks.current import current_job
+from journeyman.tasks.durations import Backoff, Seconds, as_backoff, seconds
 from journeyman.tasks.envelope import Failure, written
-from journeyman.tasks.jobs import (
-    GiveUp,
-    Job,
-    JobCancelled,
-    JobFailed,
-    JobTimeout,
-    LeaseLost,
-    current_job,
-    ended_value,
-)
-from journeyman.tasks.options import Backoff, Seconds, seconds
+from journeyman.tasks.errors import GiveUp, JobCancelled, JobFailed, JobTimeout, LeaseLost
+from journeyman.tasks.jobs import Job, ended_value
 from journeyman.tasks.task import NEW_ID
 from journeyman.units import MS_PER_S, NS_PER_S
 
@@ -314,7 +307,9 @@ def step(
     if book is None:
         return function(*args)
     name = _name_of(function, key)
-    value: T = book.perform(book.step(name, lambda: function(*args), retries, _backoff(backoff)))
+    value: T = book.perform(
+        book.step(name, lambda: function(*args), retries, as_backoff("backoff", backoff))
+    )
     return value
 
 
@@ -351,7 +346,7 @@ async def astep(  # type: ignore[misc]  # mypy cannot compare variadic parameter
         value = function(*args)
         return await value if inspect.isawaitable(value) else value
     name = _name_of(function, key)
-    plan = book.step(name, lambda: function(*args), retries, _backoff(backoff))
+    plan = book.step(name, lambda: function(*args), retries, as_backoff("backoff", backoff))
     return await book.aperform(plan)
 
 
@@ -467,12 +462,6 @@ def _needed_book(name: str) -> StepBook:
 
 def _name_of(function: Callable[..., Any], key: str | None) -> str:
     return key if key is not None else str(getattr(function, "__name__", "?"))
-
-
-def _backoff(value: Backoff | Seconds) -> Backoff:
-    if isinstance(value, Backoff):
-        return value
-    return Backoff(seconds("backoff", value), factor=1.0, jitter=0.0)
 
 
 def _for(time: timedelta | None, parts: Mapping[str, float]) -> JobWait:

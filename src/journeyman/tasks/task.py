@@ -38,6 +38,7 @@ from typing import (
     Generic,
     Literal,
     ParamSpec,
+    Protocol,
     TypeAlias,
     TypeVar,
     Unpack,
@@ -50,20 +51,19 @@ from journeyman.errors import UsageError
 from journeyman.protocols.workq.salts import next_id, salted, stable_id
 from journeyman.tasks.arguments import Arguments
 from journeyman.tasks.broker import Order
+from journeyman.tasks.current import DoneJob, FailedJob
 from journeyman.tasks.envelope import Envelope
-from journeyman.tasks.jobs import DoneJob, FailedJob, Job
+from journeyman.tasks.jobs import Job
 from journeyman.tasks.options import JobOptions, Options, check_job_options, filled, key_name
+from journeyman.tasks.sending import Application
 from journeyman.timetables import Timetable
-
-if TYPE_CHECKING:
-    from journeyman.tasks.app import App
-    from journeyman.tasks.flows import Group, GroupFlow
 
 P = ParamSpec("P")
 R = TypeVar("R")  # returned by the function; a coroutine if it is async
 T = TypeVar("T")  # the result of the job
 Q = ParamSpec("Q")  # the further arguments of a task that follows
 U = TypeVar("U")
+F = TypeVar("F", covariant=True)  # a flow
 H = TypeVar("H", bound=Callable[[Any], Any])
 
 ARGS = "args"  # unique="args"
@@ -71,6 +71,12 @@ ARGS = "args"  # unique="args"
 NEW_ID: ContextVar[Callable[[], UUID]] = ContextVar("journeyman_new_id", default=uuid4)
 # How tasks are sent with Celery, RQ, huey, taskiq and procrastinate.
 OTHER_NAMES = {"delay", "apply_async", "enqueue", "schedule", "kiq", "defer", "s", "signature"}
+
+
+class Following(Protocol[F]):
+    """Calls that can follow one call: a group."""
+
+    def following(self, call: Call[Any]) -> F: ...
 
 
 class Sendable(Generic[T]):
@@ -101,7 +107,7 @@ class Call(Sendable[T]):
     ) -> Call[U]: ...
 
     @overload
-    def then(self, task: Group[U]) -> GroupFlow[U]: ...
+    def then(self, task: Following[F]) -> F: ...
 
     def then(self, task: Any, *args: Any, **kwargs: Any) -> Any:
         """Then call this task with the result as its first argument, followed by these; or the
@@ -142,7 +148,7 @@ class Call(Sendable[T]):
         return self.options.unique is not None or bool(self.followers)
 
     @property
-    def app(self) -> App:
+    def app(self) -> Application:
         return self.task.app
 
     def _orders(self, salt: bytes) -> Iterator[Order]:
@@ -271,7 +277,9 @@ class Hooks:
 class Task(Generic[P, R, T]):
     """A function that can be sent to a worker. Created by ``app.task``."""
 
-    def __init__(self, app: App, function: Callable[P, R], name: str, options: Options) -> None:
+    def __init__(
+        self, app: Application, function: Callable[P, R], name: str, options: Options
+    ) -> None:
         self.app = app
         self.function = function
         self.name = name

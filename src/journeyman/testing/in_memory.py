@@ -39,12 +39,12 @@ from journeyman.engines.workq.engine import WorkqEngine
 from journeyman.engines.workq.messages import WorkqDue
 from journeyman.errors import JourneymanError, UsageError
 from journeyman.protocols.workq import commands, replies
-from journeyman.tasks import running
+from journeyman.tasks import outcomes, running
 from journeyman.tasks.app import App
 from journeyman.tasks.batches import BatchTask
 from journeyman.tasks.broker import InspectedJob, JobEnding, Order, state_word
 from journeyman.tasks.envelope import Envelope, Failure
-from journeyman.tasks.jobs import JobFailed, JobTimeout, error_of_step
+from journeyman.tasks.errors import JobFailed, JobTimeout, error_of_step
 from journeyman.tasks.steps import Parked, Place, Recorded, StepBook
 from journeyman.tasks.task import AnyTask
 from journeyman.timetables import occurrences_of
@@ -146,7 +146,7 @@ class InMemory:
         while (delivery := self.lease_or_none()) is not None:
             for prepared, outcome in await self._attempt(delivery, in_thread):
                 attempts += 1
-                if check and isinstance(outcome, running.Dead):
+                if check and isinstance(outcome, outcomes.Dead):
                     job_id = prepared.delivery.job_id
                     raise JobFailed(job_id, outcome.failure) from outcome.failed.exception
         return attempts
@@ -391,7 +391,7 @@ class InMemory:
 
     async def _attempt(
         self, delivery: running.Delivery, in_thread: InThread
-    ) -> list[tuple[running.Prepared, running.Outcome]]:
+    ) -> list[tuple[running.Prepared, outcomes.Outcome]]:
         """Run a job, and those that are ready and belong to its batch."""
         first = self._prepare(delivery)
         if not isinstance(first.task, BatchTask):
@@ -426,19 +426,19 @@ class InMemory:
             prepared = running.gathered(self._app, prepared, endings)
         return prepared
 
-    def _end(self, prepared: running.Prepared, outcome: running.Outcome) -> running.Outcome:
-        if isinstance(outcome, running.AttemptParked):
+    def _end(self, prepared: running.Prepared, outcome: outcomes.Outcome) -> outcomes.Outcome:
+        if isinstance(outcome, outcomes.AttemptParked):
             return outcome
         job_id = UUID(prepared.delivery.job_id).bytes
-        if isinstance(outcome, running.TaskDone):
+        if isinstance(outcome, outcomes.TaskDone):
             self._failures.pop(job_id, None)
             if outcome.following is not None and self.state(UUID(bytes=job_id)) != "cancelled":
                 self.add(outcome.following)
             self._decide(commands.Complete(job_id, outcome.result))
         else:
-            delay_ms = outcome.delay_ms if isinstance(outcome, running.Again) else None
-            is_final = isinstance(outcome, running.Dead)
-            if isinstance(outcome, running.Dead) and outcome.report is not None:
+            delay_ms = outcome.delay_ms if isinstance(outcome, outcomes.Again) else None
+            is_final = isinstance(outcome, outcomes.Dead)
+            if isinstance(outcome, outcomes.Dead) and outcome.report is not None:
                 self.add(outcome.report)
             self._failures[job_id] = outcome.failure
             self._decide(
@@ -535,25 +535,27 @@ class _MemoryJournal:
         return error_of_step(self._job_id, replies.reply_bytes(reply).decode().rstrip())
 
 
-async def _outcome_of(app: App, prepared: running.Prepared, in_thread: InThread) -> running.Outcome:
+async def _outcome_of(
+    app: App, prepared: running.Prepared, in_thread: InThread
+) -> outcomes.Outcome:
     if prepared.problem is not None:
         return running.failed(prepared, prepared.problem)
     outcome = await _call(app, prepared, in_thread)
-    assert not isinstance(outcome, running.BatchEnded)
+    assert not isinstance(outcome, outcomes.BatchEnded)
     return outcome
 
 
 async def _batch_outcomes(
     app: App, members: Sequence[running.Prepared], in_thread: InThread
-) -> tuple[running.Outcome, ...]:
+) -> tuple[outcomes.Outcome, ...]:
     outcome = await _call(app, running.batch_of(members), in_thread)
-    assert isinstance(outcome, running.BatchEnded)
+    assert isinstance(outcome, outcomes.BatchEnded)
     return outcome.outcomes
 
 
 async def _call(
     app: App, prepared: running.Prepared, in_thread: InThread
-) -> running.Outcome | running.BatchEnded:
+) -> outcomes.Outcome | outcomes.BatchEnded:
     task = prepared.task
     assert task is not None
 

@@ -72,8 +72,8 @@ class TaskCycles:
         self._server = self._start()
         self._url = f"journeyman://127.0.0.1:{self._port}?timeout_s=5"
         self._workers = [self._worker() for _ in range(workers)]
-        app = jm.App(self._url, lease=1)
-        self._task = app.task(name="count", retries=2)(lambda number: number)
+        self._app = jm.App(self._url, lease=1)
+        self._task = self._app.task(name="count", retries=2)(lambda number: number)
         self.sent: dict[int, str] = {}
         self.acknowledged: dict[int, int] = {}  # how many attempts it had when its result was seen
         self.failed: dict[int, bytes] = {}
@@ -149,7 +149,7 @@ class TaskCycles:
             order = call.order()
             while True:  # the same id: it is added once
                 try:
-                    self._task.app.broker.add(order)
+                    self._app.broker.add(order)
                     break
                 except ClientError:
                     assert time.monotonic() < deadline
@@ -160,7 +160,7 @@ class TaskCycles:
         deadline = time.monotonic() + PATIENCE_S
         while True:
             try:
-                self._task.app.emit(f"event-{number}", number)
+                self._app.emit(f"event-{number}", number)
                 return
             except ClientError:
                 assert time.monotonic() < deadline
@@ -211,4 +211,4 @@ class TaskCycles:
         for worker in self._workers:
             worker.__exit__(None, None, None)
         self._server.kill()
-        self._task.app.close()
+        self._app.close()

@@ -51,8 +51,8 @@ class Batch:
             known.append(answer)
 
 
-class Postponing(Protocol):
-    """The writer of a dialect, as far as the dialect needs it: for what it decides later."""
+class DialectWriter(Protocol):
+    """The writer that uses a dialect, as far as the dialect needs it."""
 
     due_waits: bool  # cleared when the due events have been decided
 
@@ -64,8 +64,20 @@ class Postponing(Protocol):
         """Submit what the server itself had to record once there may be room again."""
         ...
 
+    def submit_own(self, command: Any) -> None:
+        """Decide a command of the server itself."""
+        ...
+
+    def submit_first(self, client: Any, command: Any) -> None:
+        """Decide this before everything else that waits. No client: it is the server's own."""
+        ...
+
     def leave(self, client: Any) -> None:
-        """The client waits for nothing any more."""
+        """The client waits for nothing any more; it gets nothing from now on."""
+        ...
+
+    def fail(self, error: BaseException) -> None:
+        """Nothing can be written any more."""
         ...
 
 
@@ -75,7 +87,7 @@ class Dialect(ABC):
     All methods are called on the event loop.
     """
 
-    writer: Postponing  # the one that uses this dialect
+    writer: DialectWriter  # the one that uses this dialect
     due: Any  # the command that says: see to what the time has brought
     codec: Codec[Any] | None = None  # decodes records that were encoded by the engine
     max_waiting_bytes = 64 * 1024 * 1024  # the limit of waiting requests; beyond it none is taken

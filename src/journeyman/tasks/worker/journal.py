@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from journeyman.protocols.workq.commands import JobWait
-from journeyman.tasks.jobs import error_of_step
+from journeyman.tasks.errors import error_of_step
 from journeyman.tasks.steps import Place, Recorded
 from journeyman.tasks.worker.link import LinkRefused, Reports, Row
 

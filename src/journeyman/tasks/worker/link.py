@@ -39,9 +39,9 @@ from journeyman.client.workq import DEFAULT_PORT
 from journeyman.client.workq.calls import PROBE, SERVICE
 from journeyman.local_access import has_token, is_local, socket_path, token_for
 from journeyman.protocols.workq.commands import Complaint
+from journeyman.tasks import outcomes
 from journeyman.tasks.broker import Order
 from journeyman.tasks.envelope import Failure
-from journeyman.tasks.running import Again, AttemptParked, Dead, GivenBack, Outcome, TaskDone
 
 _END = b"\r\n"
 _DONE_BEFORE = (Complaint.DUPLICATE_JOB, Complaint.DUPLICATE_RESULT, Complaint.NOT_LEASED)
@@ -289,7 +289,7 @@ class Reports:
     def is_busy(self) -> bool:
         return bool(self._open)
 
-    def send(self, job_id: str, attempt: int, outcome: Outcome) -> None:
+    def send(self, job_id: str, attempt: int, outcome: outcomes.Outcome) -> None:
         requests = _requests(job_id, attempt, outcome, self._has_token)
         self._open[job_id] = _Report(attempt, requests)
         self._next(job_id)
@@ -431,24 +431,24 @@ def _refused(job_id: str, attempt: int, text: str) -> bytes:
     return _finish("fail", job_id, failure.encode(), f" -attempt={attempt} -final=1")
 
 
-def _requests(job_id: str, attempt: int, outcome: Outcome, has_token: bool) -> list[bytes]:
+def _requests(job_id: str, attempt: int, outcome: outcomes.Outcome, has_token: bool) -> list[bytes]:
     """With the number of the attempt: if the lease ran out meanwhile and another worker has the
     job, that one is right. Otherwise it could begin a job whose completion was acknowledged."""
     flags = f" -attempt={attempt}"
-    if isinstance(outcome, TaskDone):
+    if isinstance(outcome, outcomes.TaskDone):
         last = _finish("complete", job_id, outcome.result, flags)
         if outcome.following is None:
             return [last]
         return [_add(outcome.following, job_id, has_token), last]
-    assert not isinstance(outcome, AttemptParked)
-    if isinstance(outcome, Again | GivenBack):
+    assert not isinstance(outcome, outcomes.AttemptParked)
+    if isinstance(outcome, outcomes.Again | outcomes.GivenBack):
         flags += f" -delay={outcome.delay_ms}"
-        if isinstance(outcome, GivenBack):
+        if isinstance(outcome, outcomes.GivenBack):
             flags += " -release=1"
     else:
         flags += " -final=1"
     last = _finish("fail", job_id, outcome.failure.encode(), flags)
-    report = outcome.report if isinstance(outcome, Dead) else None
+    report = outcome.report if isinstance(outcome, outcomes.Dead) else None
     return [last] if report is None else [_add(report, job_id, has_token), last]
 
 

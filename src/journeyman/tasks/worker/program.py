@@ -28,7 +28,8 @@ from pathlib import Path
 
 from journeyman.errors import UsageError
 from journeyman.tasks.app import App
-from journeyman.tasks.running import Again, GivenBack, Outcome, Prepared, TaskDone
+from journeyman.tasks.outcomes import Again, GivenBack, Outcome, TaskDone
+from journeyman.tasks.running import Prepared
 from journeyman.tasks.worker.worker import Worker
 
 logger = logging.getLogger("journeyman.worker")

@@ -32,43 +32,16 @@ from contextvars import copy_context
 from typing import Any, Literal, NamedTuple
 from uuid import UUID
 
-from journeyman.client import (
-    AccessDenied,
-    BadAnswer,
-    CannotConnect,
-    ClientError,
-    ConnectionFailed,
-    Refused,
-)
+from journeyman.client import errors as client_errors
 from journeyman.errors import UsageError
 from journeyman.protocols.workq.commands import MAX_LEASED, Complaint
+from journeyman.tasks import outcomes, running
 from journeyman.tasks.app import App
 from journeyman.tasks.batches import BatchTask, check_queues
 from journeyman.tasks.broker import Relay
 from journeyman.tasks.envelope import Failure
-from journeyman.tasks.jobs import JobCancelled, JobTimeout
+from journeyman.tasks.errors import JobCancelled, JobTimeout
 from journeyman.tasks.options import is_name, key_name
-from journeyman.tasks.running import (
-    Again,
-    AttemptParked,
-    BatchEnded,
-    Delivery,
-    GivenBack,
-    Outcome,
-    Prepared,
-    TaskDone,
-    UnknownTask,
-    await_here,
-    batch_of,
-    call_around,
-    call_here,
-    call_hooks,
-    end_attempt,
-    failed,
-    gathered,
-    given_back,
-    prepare,
-)
 from journeyman.tasks.server import ServerBroker
 from journeyman.tasks.steps import Parked, StepBook
 from journeyman.tasks.worker.batches import BatchLease
@@ -122,7 +95,7 @@ class Worker:
         kind: Kind = "threads",
         burst: bool = False,
         name: str = "",
-        on_outcome: Callable[[Prepared, Outcome, float], None] | None = None,
+        on_outcome: Callable[[running.Prepared, outcomes.Outcome, float], None] | None = None,
         max_jobs: int = 0,
         max_memory: int = 0,
     ) -> None:
@@ -149,7 +122,9 @@ class Worker:
         self._running = 0
         self._mean_s = 1.0  # mean run time of recent jobs; at 1.0 none is leased ahead
         self._pool = ThreadPool(concurrency)
-        self._ended: deque[tuple[Held, Outcome | BatchEnded]] = deque()  # by threads
+        self._ended: deque[tuple[Held, outcomes.Outcome | outcomes.BatchEnded]] = (
+            deque()
+        )  # by threads
         self._lease_link: WorkerLink | None = None
         self._batch_links: list[WorkerLink] = []
         self._slot_waiters: deque[asyncio.Future[None]] = deque()
@@ -264,7 +239,7 @@ class Worker:
                     raise
                 logger.warning("the server cannot lease (%s); trying again", error)
                 await self._change(AGAIN_S)
-            except BadAnswer as error:
+            except client_errors.BadAnswer as error:
                 if not self._was_answered:  # the port is wrong, and stays so
                     raise
                 logger.warning("%s; connecting again", error)
@@ -310,8 +285,8 @@ class Worker:
         for row in rows:
             job_id, queue, ttr = row.words[:3]
             numbers = map(int, row.words[4:8])  # attempt, fails, max_fails, given_back
-            delivery = Delivery(job_id, queue, row.payload, int(ttr), *numbers)
-            held = Held(prepare(self._app, delivery), now_ns)
+            delivery = running.Delivery(job_id, queue, row.payload, int(ttr), *numbers)
+            held = Held(running.prepare(self._app, delivery), now_ns)
             held.prepared.current.touch = lambda job_id=job_id: self._touch_soon(job_id)
             held.words = JobWords(self._loop, job_id, self._reports.say)
             held.prepared.current.note = held.words.note
@@ -368,7 +343,7 @@ class Worker:
         if held_job.prepared.envelope.gather:
             try:
                 held_job.prepared = await self._with_results(held_job.prepared)
-            except ClientError as error:
+            except client_errors.ClientError as error:
                 held_job.prepared = held_job.prepared._replace(task=None, problem=error)
 
     def run_alone(self, held_job: Held) -> None:
@@ -389,7 +364,7 @@ class Worker:
             self._batches -= 1
             self.release_slot()
             return
-        batch = Held(batch_of([held.prepared for held in wanted]), time.monotonic_ns())
+        batch = Held(running.batch_of([held.prepared for held in wanted]), time.monotonic_ns())
         batch.members, batch.started = tuple(wanted), time.perf_counter()
         self._start(batch)
 
@@ -414,10 +389,10 @@ class Worker:
         task = prepared.task
         if task is None:
             assert prepared.problem is not None
-            if isinstance(prepared.problem, UnknownTask):
-                outcome = given_back(prepared, prepared.problem)
+            if isinstance(prepared.problem, running.UnknownTask):
+                outcome = running.given_back(prepared, prepared.problem)
             else:
-                outcome = failed(prepared, prepared.problem)
+                outcome = running.failed(prepared, prepared.problem)
             self._loop.call_soon(self._end, held_job, outcome)
         elif task.is_async or self._app.middleware:
             held_job.running = self._loop.create_task(self._run_on_loop(held_job))
@@ -434,30 +409,30 @@ class Worker:
         prepared = held_job.prepared
         try:
             held_job.prepared = await self._with_results(prepared)
-        except (ClientError, asyncio.CancelledError) as error:
-            self._end(held_job, failed(prepared, error))
+        except (client_errors.ClientError, asyncio.CancelledError) as error:
+            self._end(held_job, running.failed(prepared, error))
             return
         held_job.running = None
         self._start(held_job)
 
-    async def _with_results(self, prepared: Prepared) -> Prepared:
+    async def _with_results(self, prepared: running.Prepared) -> running.Prepared:
         """Raises ClientError."""
         ids = [UUID(each) for each in prepared.envelope.gather]
-        return gathered(self._app, prepared, await self._broker.aendings(ids))
+        return running.gathered(self._app, prepared, await self._broker.aendings(ids))
 
-    def _attempt(self, prepared: Prepared) -> Outcome | BatchEnded:
+    def _attempt(self, prepared: running.Prepared) -> outcomes.Outcome | outcomes.BatchEnded:
         """A sync function, here and now."""
         try:
-            value = call_here(prepared)
+            value = running.call_here(prepared)
         except (Exception, SystemExit, Parked) as error:  # noqa: BLE001 - that is the outcome
-            return end_attempt(self._app, prepared, None, error)
-        return end_attempt(self._app, prepared, value)
+            return running.end_attempt(self._app, prepared, None, error)
+        return running.end_attempt(self._app, prepared, value)
 
     def _run_in_thread(
         self, held_job: Held, ended: Callable[[Any, BaseException | None], None]
     ) -> None:
         context = copy_context()  # has what middleware set, a span for example
-        held_job.work = Work(lambda: context.run(call_here, held_job.prepared), ended)
+        held_job.work = Work(lambda: context.run(running.call_here, held_job.prepared), ended)
         limit = held_job.prepared.options.timeout_s
         if limit is not None:
             held_job.timer = self._loop.call_later(limit, self._time_out, held_job)
@@ -467,7 +442,7 @@ class Worker:
         """In the thread: the loop is woken once for all that end meanwhile."""
         prepared = held_job.prepared
         explained = None if error is None else _explained(prepared, error)
-        outcome = end_attempt(self._app, prepared, value, explained)
+        outcome = running.end_attempt(self._app, prepared, value, explained)
         is_first = not self._ended
         self._ended.append((held_job, outcome))
         if is_first:
@@ -489,11 +464,11 @@ class Worker:
         late = "was cancelled" if held_job.is_cancelled else f"took longer than {limit:g} s"
         logger.warning("%s %s: %s, and its thread does not react", *_named(held_job.prepared), late)
         error = JobTimeout(f"{late}, and its thread does not react")
-        self._end(held_job, end_attempt(self._app, held_job.prepared, None, error))
+        self._end(held_job, running.end_attempt(self._app, held_job.prepared, None, error))
 
     async def _follow_orders(self) -> None:
         names = [queue.name for queue in self._queues]
-        with suppress(ClientError):  # the other connections say what is wrong
+        with suppress(client_errors.ClientError):  # the other connections say what is wrong
             await follow_orders(
                 lambda: self._connect(lambda: True),
                 self.name,
@@ -525,19 +500,23 @@ class Worker:
         task = prepared.task
         assert task is not None
         in_loop = task.is_async or self._kind == "asyncio"
-        call = (lambda: await_here(prepared)) if in_loop else (lambda: self._in_thread(held_job))
+        call = (
+            (lambda: running.await_here(prepared))
+            if in_loop
+            else (lambda: self._in_thread(held_job))
+        )
         limit = task.defaults.timeout_s if in_loop else None  # threads are interrupted
         try:
             async with asyncio.timeout(limit):
-                value = await call_around(self._app, prepared, call)
-            outcome = end_attempt(self._app, prepared, value)
+                value = await running.call_around(self._app, prepared, call)
+            outcome = running.end_attempt(self._app, prepared, value)
         except TimeoutError as error:
             late = JobTimeout() if limit is not None else error
-            outcome = end_attempt(self._app, prepared, None, _explained(prepared, late))
+            outcome = running.end_attempt(self._app, prepared, None, _explained(prepared, late))
         except (Exception, SystemExit, Parked) as error:  # noqa: BLE001 - that is the outcome
-            outcome = end_attempt(self._app, prepared, None, _explained(prepared, error))
+            outcome = running.end_attempt(self._app, prepared, None, _explained(prepared, error))
         except asyncio.CancelledError:
-            outcome = end_attempt(self._app, prepared, None, RuntimeError("cancelled"))
+            outcome = running.end_attempt(self._app, prepared, None, RuntimeError("cancelled"))
         self._end(held_job, outcome)
 
     async def _in_thread(self, held_job: Held) -> Any:
@@ -559,14 +538,14 @@ class Worker:
 
     # -- outcomes ----------------------------------------------------------------------------------
 
-    def _end(self, held_job: Held, outcome: Outcome | BatchEnded) -> None:
+    def _end(self, held_job: Held, outcome: outcomes.Outcome | outcomes.BatchEnded) -> None:
         if held_job.is_over:  # a thread that was given up came back
             return
         held_job.is_over = True
         if held_job.timer is not None:
             held_job.timer.cancel()
         took_s = time.perf_counter() - held_job.started
-        if isinstance(outcome, BatchEnded):
+        if isinstance(outcome, outcomes.BatchEnded):
             self._batches -= 1
             for member, own in zip(held_job.members, outcome.outcomes, strict=True):
                 self._end_job(member, own, took_s)
@@ -582,31 +561,33 @@ class Worker:
             del self._held[held_job.job_id]
         self._in_batches -= held_job.is_member
 
-    def _end_job(self, held_job: Held, outcome: Outcome, took_s: float) -> None:
+    def _end_job(self, held_job: Held, outcome: outcomes.Outcome, took_s: float) -> None:
         prepared = held_job.prepared
         self._let_go(held_job)
-        if isinstance(outcome, AttemptParked):
+        if isinstance(outcome, outcomes.AttemptParked):
             held_job.words = None  # later the job is not leased
         if held_job.words is not None and not prepared.current.is_lost:
             held_job.words.flush()  # before the report: later the job is not leased
         if held_job.is_cancelled:
             logger.info("cancelled %s id=%s after %.1f ms", *_named(prepared), took_s * 1000)
-        elif isinstance(outcome, AttemptParked):
+        elif isinstance(outcome, outcomes.AttemptParked):
             logger.info("parked %s id=%s after %.1f ms", *_named(prepared), took_s * 1000)
         elif prepared.current.is_lost:
             logger.warning("%s %s: lost its lease; the outcome is dropped", *_named(prepared))
         else:
             self._conclude(prepared, outcome, took_s)
 
-    def _conclude(self, prepared: Prepared, outcome: Outcome, took_s: float) -> None:
+    def _conclude(
+        self, prepared: running.Prepared, outcome: outcomes.Outcome, took_s: float
+    ) -> None:
         self._reports.send(prepared.delivery.job_id, prepared.delivery.attempt, outcome)
-        if isinstance(outcome, GivenBack):
+        if isinstance(outcome, outcomes.GivenBack):
             self._log_given_back(prepared, outcome)
         else:
             _log(prepared, outcome, took_s)
         if self._on_outcome is not None:
             self._on_outcome(prepared, outcome, took_s)
-        call_hooks(self._app, prepared, outcome)
+        running.call_hooks(self._app, prepared, outcome)
         self._done += 1
         self._recycle()
 
@@ -623,7 +604,7 @@ class Worker:
             logger.info("worker %s: %s", self.name, reason)
             self.stop()
 
-    def _log_given_back(self, prepared: Prepared, outcome: GivenBack) -> None:
+    def _log_given_back(self, prepared: running.Prepared, outcome: outcomes.GivenBack) -> None:
         """A warning once for each task: there may be many such jobs, and each comes again."""
         level = logging.DEBUG
         if prepared.name not in self._unknown and len(self._unknown) < MAX_UNKNOWN:
@@ -683,7 +664,7 @@ class Worker:
         while is_wanted():
             try:
                 return await WorkerLink.connect(self._broker.address)
-            except CannotConnect as error:
+            except client_errors.CannotConnect as error:
                 left_s = self._patience_left_s(str(error), began)
                 wait_s = min(self._retry_in(str(error), pause_s), left_s)
             await self._change(wait_s)
@@ -696,7 +677,9 @@ class Worker:
             return math.inf
         left_s = began + BURST_WAIT_S - self._loop.time()
         if left_s <= 0:
-            raise CannotConnect(f"{problem} A burst waits {BURST_WAIT_S:g} s for its server")
+            raise client_errors.CannotConnect(
+                f"{problem} A burst waits {BURST_WAIT_S:g} s for its server"
+            )
         return left_s
 
     def _retry_in(self, problem: str, pause_s: float) -> float:
@@ -716,12 +699,12 @@ class Worker:
             try:
                 await self._broker.set_limits(limits)
                 return
-            except ConnectionFailed as error:
+            except client_errors.ConnectionFailed as error:
                 left_s = self._patience_left_s(str(error), began)
                 wait_s = min(self._retry_in(str(error), pause_s), left_s)
-            except (AccessDenied, BadAnswer):
+            except (client_errors.AccessDenied, client_errors.BadAnswer):
                 raise
-            except ClientError as error:
+            except client_errors.ClientError as error:
                 if not _passes(error):
                     logger.error("the server refused limits of this app: %s", error)
                     return
@@ -739,7 +722,7 @@ class Worker:
             sent = 0
             try:
                 sent = (await asyncio.to_thread(outbox.relay, self._broker)).sent
-            except ConnectionFailed as error:
+            except client_errors.ConnectionFailed as error:
                 pause_s = min(pause_s * 2, LAST_PAUSE_S)
                 self._retry_in(str(error), pause_s)
             except Exception as error:  # noqa: BLE001 - whatever the database raises
@@ -756,9 +739,9 @@ class Worker:
         while True:
             try:
                 await self._broker.set_timetables(self._app.recurring.values())
-            except ConnectionFailed as error:
+            except client_errors.ConnectionFailed as error:
                 wait_s = self._retry_in(str(error), pause_s)
-            except ClientError as error:
+            except client_errors.ClientError as error:
                 if not _passes(error):
                     logger.error("the schedule refused a timetable of this app: %s", error)
                     return
@@ -780,16 +763,16 @@ class Worker:
             return
 
 
-def _explained(prepared: Prepared, error: BaseException) -> BaseException:
+def _explained(prepared: running.Prepared, error: BaseException) -> BaseException:
     """A timeout is raised in a thread without words."""
     if isinstance(error, JobTimeout) and not error.args:
         return JobTimeout(f"took longer than {prepared.options.timeout_s:g} s")
     return error
 
 
-def _passes(error: ClientError) -> bool:
+def _passes(error: client_errors.ClientError) -> bool:
     """True if the same request may be taken later: the disk is full, for example."""
-    return isinstance(error, Refused) and error.code in _PASSING
+    return isinstance(error, client_errors.Refused) and error.code in _PASSING
 
 
 def _queues_of(app: App) -> set[str]:
@@ -798,19 +781,19 @@ def _queues_of(app: App) -> set[str]:
     return {task.defaults.queue for task in app.tasks.values()}
 
 
-def _named(prepared: Prepared) -> tuple[str, str]:
+def _named(prepared: running.Prepared) -> tuple[str, str]:
     return prepared.name, prepared.delivery.job_id
 
 
-def _log(prepared: Prepared, outcome: Outcome, took_s: float) -> None:
-    assert not isinstance(outcome, AttemptParked)
+def _log(prepared: running.Prepared, outcome: outcomes.Outcome, took_s: float) -> None:
+    assert not isinstance(outcome, outcomes.AttemptParked)
     delivery = prepared.delivery
     what = (prepared.name, delivery.job_id, delivery.queue, delivery.number, took_s * 1000)
-    if isinstance(outcome, TaskDone):
+    if isinstance(outcome, outcomes.TaskDone):
         logger.info("done %s id=%s queue=%s attempt=%d %.1f ms", *what)
         return
     reason, trace = _short(outcome.failure), outcome.failure.traceback.rstrip()
-    if isinstance(outcome, Again):
+    if isinstance(outcome, outcomes.Again):
         again_s = outcome.delay_ms / 1000
         logger.warning(
             "retry %s id=%s queue=%s attempt=%d %.1f ms: %s; again in %.1f s",

@@ -171,7 +171,7 @@ class Console:
 
     async def _overview_then(self, request: web.Request) -> web.StreamResponse:
         """As the logs have it; what is not known is left out, and why is said."""
-        at, problems = drawing.shown_moment(request), []
+        at, reasons = drawing.shown_moment(request), list[str]()
         counts = schedule = None
         rows: dict[str, Any] = {"dead": (), "due": ()}
         failed = await self._v1.schedule.runs(
@@ -182,19 +182,19 @@ class Console:
             dead = values.WorkJobsQuery(state="dead", limit=OVERVIEW_ROWS, at=at)
             rows["dead"] = (await self._v1.work.jobs(drawing.api_call(request, dead))).jobs
         except problems.ApiError as error:
-            problems.append(error.message)
+            reasons.append(error.message)
         try:
             schedule = await self._v1.past.schedule(drawing.api_call(request, values.AtQuery(at)))
             due = values.ScheduledJobsQuery(status="planned", limit=OVERVIEW_ROWS, at=at)
             rows["due"] = (await self._v1.schedule.jobs(drawing.api_call(request, due))).jobs
         except problems.ApiError as error:
-            problems.append(error.message)
+            reasons.append(error.message)
         tiles = tiles_then(counts, schedule, at)
         dead_count = sum(each.dead for each in counts.queues) if counts is not None else 0
         return await self._page(
             request, "overview.html", "overview", figures=None, tiles=tiles,
             causes=causes_of(dead_count, schedule.failed if schedule is not None else 0),
-            problem="; ".join(dict.fromkeys(problems)), failed_runs=failed.runs,
+            problem="; ".join(dict.fromkeys(reasons)), failed_runs=failed.runs,
             troubles=await self._troubles.find(request), activity=await self._activity(request),
             **rows,
         )  # fmt: skip
