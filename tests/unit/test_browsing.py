@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from journeyman.engines.sorted_set import SortedSet
-from journeyman.engines.workq import browsing
+from journeyman.engines.workq import creation_order
 from journeyman.engines.workq.browsing import (
     BrowseJobs,
     BrowseQueues,
@@ -255,8 +255,8 @@ def test_jobs_of_the_work_queue_are_found_newest_first():
 
 
 def test_the_order_is_right_whatever_changes_while_it_is_made(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(browsing, "SORTED_AT_ONCE", 40)
-    monkeypatch.setattr(browsing, "PART_JOBS", 15)
+    monkeypatch.setattr(creation_order, "SORTED_AT_ONCE", 40)
+    monkeypatch.setattr(creation_order, "PART_JOBS", 15)
     chance = random.Random(3)
     engine = WorkqEngine(seed=1)
     jobs: dict[bytes, int] = {}

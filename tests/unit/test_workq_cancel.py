@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from journeyman.engines.workq import workers
+from journeyman.engines.workq import worker_commands, workers
 from journeyman.engines.workq.browsing import BrowseJobs, JobsFound
 from journeyman.engines.workq.engine import Decidable, WorkqEngine
 from journeyman.engines.workq.messages import WorkqAnswer
@@ -285,7 +285,7 @@ def test_names_of_workers_are_bounded(story, monkeypatch):
 
 
 def test_orders_for_a_worker_are_bounded(story, monkeypatch):
-    monkeypatch.setattr(workers, "MAX_ORDERS", 2)
+    monkeypatch.setattr(worker_commands, "MAX_ORDERS", 2)
     story.do(ask.AwaitOrders("w", 0, FACTS))
     for job_id in IDS[:3]:
         story.do(add(job_id))

@@ -1,4 +1,4 @@
-"""What a task needs of its application, and the context in which jobs are sent."""
+"""The part of an application that its tasks need, and the context in which jobs are sent."""
 
 from __future__ import annotations
 
