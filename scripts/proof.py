@@ -214,7 +214,7 @@ def _pipeline(lane: Lane) -> str:
     )
     tests = [*(f"tests/spark/test_{name}.py" for name in spark), "tests/unit/test_lake_storage.py"]
     matrix = [sys.executable, "-m", "pytest", "-q", "-n", "0", *tests]
-    cases = [sys.executable, "scripts/cluster.py"]
+    cases = [sys.executable, "-m", "tests.kills.cluster"]
     kills = [sys.executable, "-m", "tests.kills.lake", "--s3"]
     said = []
     for command in (matrix, cases, kills):

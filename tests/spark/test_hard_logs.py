@@ -1,4 +1,4 @@
-"""Replays of skewed keys and of many tiny logs; scripts/cluster.py has the long form."""
+"""Replays of skewed keys and of many tiny logs; tests/kills/cluster.py has the long form."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The pipeline on a real cluster of this machine, on logs and in moments that are hard.
 
-    python scripts/cluster.py                          all cases
-    python scripts/cluster.py --only kills --kills 10 --records 30000000
+    python -m tests.kills.cluster                      all cases
+    python -m tests.kills.cluster --only kills --kills 10 --records 30000000
 
 A Spark master and two workers are started on loopback, each in a process of its own. Cases:
 
@@ -32,10 +32,8 @@ from typing import Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-
 from bench.process_tree import below
+
 from tests.support.spark.cluster import SETTINGS, standalone_cluster
 from tests.support.spark.hard_logs import skewed_workq, skewed_ztick, tiny_logs
 
