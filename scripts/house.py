@@ -39,6 +39,7 @@ BUDGET = {
 }
 
 MAX_IMPORTED_NAMES = 5
+MAX_UNNAMED_FIELDS = 4
 DIALECTS = ("ztick", "workq", "kestrel", "keyspace", "ledger")
 # The layers whose functions are named after commands.
 COMMAND_LAYERS = ("cli", "client", "protocols", "engines")
@@ -218,6 +219,21 @@ def long_imports(path: Path) -> Iterator[Place]:
                 yield Place(path, node.lineno, f"{len(names)} names of {node.module}")
 
 
+def wide_tuples(path: Path) -> Iterator[Place]:
+    """Yield the types of tuples with more than four fields, unless the type has a name."""
+    tree = ast.parse(path.read_text())
+    named = [node.value for node in tree.body if isinstance(node, ast.Assign | ast.AnnAssign)]
+    for node in ast.walk(tree):
+        if (
+            isinstance(node, ast.Subscript)
+            and ast.unparse(node.value) == "tuple"
+            and isinstance(node.slice, ast.Tuple)
+            and len(node.slice.elts) > MAX_UNNAMED_FIELDS
+            and node not in named
+        ):
+            yield Place(path, node.lineno, ast.unparse(node))
+
+
 def long_functions(paths: list[Path], at_least: int) -> list[Place]:
     """Return the functions with so many lines, the longest first."""
     measured = []
@@ -310,6 +326,9 @@ def main() -> None:
         ],
         "imports of more than five names": [
             place for path in paths for place in long_imports(path)
+        ],
+        "tuples of more than four fields without a name": [
+            place for path in paths for place in wide_tuples(path)
         ],
         "functions of 60 lines and more": long_functions(paths, 60),
         "parts of packages that import each other": [

@@ -234,6 +234,10 @@ def test_a_module_is_imported_where_many_of_its_names_are_needed():
     assert places_of(house.long_imports) == {}
 
 
+def test_tuples_of_many_fields_have_names():
+    assert places_of(house.wide_tuples) == {}
+
+
 def test_a_public_name_has_one_meaning():
     twice = house.names_defined_twice(SOURCES)
     assert_listed(

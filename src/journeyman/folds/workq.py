@@ -184,7 +184,10 @@ def queue_of(job: FoldedJob, as_of_ns: int) -> Literal["ready", "scheduled"] | N
     return "ready" if job.state == JobState.PENDING and job.parked is None else None
 
 
-def queue_order(job: FoldedJob) -> tuple[int, bool, int, int, bytes]:
+QueueOrder: TypeAlias = tuple[int, bool, int, int, bytes]
+
+
+def queue_order(job: FoldedJob) -> QueueOrder:
     """Sort key: priority descending, time ascending (none first), created, id."""
     added = job.added
     due = added.time

@@ -162,9 +162,11 @@ def _is_public(address: IpAddress) -> bool:
 current_gate: ContextVar[Gate | None] = ContextVar("journeyman_gate", default=None)
 
 
-def make_socket(
-    place: tuple[int, int, int, str, tuple[Any, ...]],
-) -> socket.socket:
+# As ``getaddrinfo`` has it: family, kind, protocol, canonical name, address.
+AddressInfo: TypeAlias = tuple[int, int, int, str, tuple[Any, ...]]
+
+
+def make_socket(place: AddressInfo) -> socket.socket:
     """A socket for an address of ``getaddrinfo``, if the run in this context may connect to it."""
     family, kind, protocol, _, address = place
     gate = current_gate.get()

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 from journeyman.protocols.workq.commands import WorkerNotes
 from journeyman.tasks.envelope import Failure
@@ -63,8 +63,8 @@ class CurrentJob:
 
 
 @dataclass(frozen=True, slots=True)
-class DoneJob:
-    """The argument of ``on_success``: a job that is done."""
+class AttemptedJob:
+    """A job of which an attempt has ended, for a hook."""
 
     id: str
     task: str
@@ -72,20 +72,24 @@ class DoneJob:
     attempt: int
     args: tuple[Any, ...]
     kwargs: Mapping[str, Any]
+
+    @classmethod
+    def of(cls, job: CurrentJob, *ending: Any) -> Self:
+        return cls(job.id, job.task, job.queue, job.attempt, job.args, job.kwargs, *ending)
+
+
+@dataclass(frozen=True, slots=True)
+class DoneJob(AttemptedJob):
+    """The argument of ``on_success``: a job that is done."""
+
     value: Any
 
 
 @dataclass(frozen=True, slots=True)
-class FailedJob:
+class FailedJob(AttemptedJob):
     """The argument of ``on_failure``: a job that failed for good; and of ``on_retry``: a job whose
     attempt failed."""
 
-    id: str
-    task: str
-    queue: str
-    attempt: int
-    args: tuple[Any, ...]
-    kwargs: Mapping[str, Any]
     failure: Failure
     exception: BaseException | None = None
 

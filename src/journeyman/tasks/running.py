@@ -16,7 +16,7 @@ from __future__ import annotations
 import logging
 import random
 import traceback
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from types import TracebackType
@@ -283,7 +283,7 @@ def failed(
     fails = delivery.fails + 1
     is_last = fails >= delivery.max_fails or isinstance(error, WorkerLost)
     if is_last or not _is_worth_a_retry(error, prepared.options):
-        told = FailedJob(*_facts(prepared), failure, error)
+        told = FailedJob.of(prepared.current, failure, error)
         return outcomes.Dead(failure, told, _report_of(prepared, told))
     if isinstance(error, Retry) and error.after_s is not None:
         return outcomes.Again(failure, round(error.after_s * MS_PER_S), error)
@@ -325,9 +325,9 @@ def call_hooks(app: App, prepared: Prepared, outcome: outcomes.Outcome) -> None:
     task, hooks = prepared.task, list[Callable[[Any], Any]]()
     argument: DoneJob | FailedJob | None = None
     if isinstance(outcome, outcomes.TaskDone) and task is not None and task.hooks.success:
-        hooks, argument = task.hooks.success, DoneJob(*_facts(prepared), outcome.value)
+        hooks, argument = task.hooks.success, DoneJob.of(prepared.current, outcome.value)
     elif isinstance(outcome, outcomes.Again) and task is not None and task.hooks.retry:
-        failed = FailedJob(*_facts(prepared), outcome.failure, outcome.exception)
+        failed = FailedJob.of(prepared.current, outcome.failure, outcome.exception)
         hooks, argument = task.hooks.retry, failed
     elif isinstance(outcome, outcomes.Dead):
         of_task = [] if task is None else task.hooks.failure
@@ -337,12 +337,6 @@ def call_hooks(app: App, prepared: Prepared, outcome: outcomes.Outcome) -> None:
             hook(argument)
         except Exception:
             logger.exception("hook %s raised", getattr(hook, "__name__", hook))
-
-
-def _facts(prepared: Prepared) -> tuple[str, str, str, int, tuple[Any, ...], Mapping[str, Any]]:
-    current = prepared.current
-    numbers = current.id, current.task, current.queue, current.attempt
-    return *numbers, current.args, current.kwargs
 
 
 def _described(error: BaseException) -> Failure:

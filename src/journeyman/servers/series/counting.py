@@ -65,15 +65,17 @@ class Life(NamedTuple):
     fails: int
 
 
-_HEAD_OF_SAVED: Final = Decoder(
-    tuple[
-        list[CountedGroup],
-        dict[str, list[int]],
-        dict[int, dict[str, int]],
-        list[tuple[bytes, tuple[Life, int]]],
-        list[tuple[bytes, Life]],
-    ]
-)
+class SavedWork(NamedTuple):
+    """The first part of what is saved of the work queue."""
+
+    groups: list[CountedGroup]
+    depths: dict[str, list[int]]
+    due: dict[int, dict[str, int]]
+    failed: list[tuple[bytes, tuple[Life, int]]]
+    parked: list[tuple[bytes, Life]]
+
+
+_HEAD_OF_SAVED: Final = Decoder(SavedWork)
 _JOBS_OF_SAVED: Final = Decoder(tuple[list[tuple[bytes, int, int]], list[tuple[bytes, Life]]])
 
 R = TypeVar("R")

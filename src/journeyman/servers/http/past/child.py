@@ -14,14 +14,25 @@ from __future__ import annotations
 import os
 from functools import cache
 from importlib import import_module
-from typing import Any
+from typing import Any, NamedTuple
 
 from journeyman.engines.workq.browsing import SortingJobs
 from journeyman.engines.ztick.browsing import StillSorting
 from journeyman.servers.http.past.engines import Counts, PastScheduleEngines, PastWork
 from journeyman.servers.workq.writer import REFUSALS, in_scope
 
-Day = tuple[str, str, int, int, int, int]  # date, dialect, added, started, completed, failed
+
+class LakeDay(NamedTuple):
+    """The counts of a day of one dialect in a lake."""
+
+    date: str
+    dialect: str
+    added: int
+    started: int
+    completed: int
+    failed: int
+
+
 _TABLE = ("gold", "throughput_daily")
 _COUNTS = ("added", "started", "completed", "failed")
 
@@ -67,7 +78,7 @@ def last_of_work(log: str, ledger: str, at_ns: int, limit: int) -> list[tuple[st
     return _work(log, ledger).last(at_ns, limit)
 
 
-def lake_days(lake: str, limit: int) -> list[Day]:
+def lake_days(lake: str, limit: int) -> list[LakeDay]:
     """The days of all queues and hosts together, newest first; empty if nothing was ingested."""
     path, wanted = os.path.join(lake, *_TABLE), ["date", "dialect", *_COUNTS]
     delta: Any = import_module("journeyman.columnar.delta")
@@ -78,4 +89,4 @@ def lake_days(lake: str, limit: int) -> list[Day]:
     sums = table.group_by(["date", "dialect"]).aggregate([(name, "sum") for name in _COUNTS])
     columns = ["date", "dialect", *(f"{name}_sum" for name in _COUNTS)]
     rows = sorted(zip(*(sums.column(name).to_pylist() for name in columns), strict=True))
-    return [(str(date), *counts) for date, *counts in rows[: -limit - 1 : -1]]
+    return [LakeDay(str(date), *counts) for date, *counts in rows[: -limit - 1 : -1]]

@@ -6,9 +6,10 @@ import asyncio
 import json
 import os
 import sys
+from collections.abc import Mapping
 from contextlib import suppress
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from aiohttp import web
 from msgspec import structs
@@ -54,7 +55,7 @@ class LogRoutes:
         self._watch = RecordWatch(backend)
         self.tail = Channel(self._next_records, FLUSH_S, self._watch.switch)
         self._verifying = asyncio.Lock()
-        self._verified: dict[str, tuple[int, int, int, str, str]] = {}  # by path
+        self._verified: dict[str, Mapping[str, int]] = {}  # fields of a LogFile, by path
 
     def routes(self) -> list[Route]:
         return [
@@ -121,7 +122,7 @@ class LogRoutes:
         return values.LogFile(
             service, os.path.basename(path), path, facts.size,
             facts.modified_ns,
-            *self._verified.get(absolute(path), ()),
+            **self._verified.get(absolute(path), {}),
         )  # fmt: skip
 
     async def records(self, call: RouteCall) -> values.LogRecords:
@@ -257,10 +258,10 @@ class LogRoutes:
                 is_clean = is_clean and code == 0
                 lines += [json.loads(line) for line in text.splitlines() if line.startswith("{")]
         self._verified = {
-            absolute(file["file"]): (
-                *(file[name] for name in ("live_bytes", "dead_bytes", "damaged_bytes")),
-                now_ns,
-            )
+            absolute(file["file"]): {
+                **{name: file[name] for name in ("live_bytes", "dead_bytes", "damaged_bytes")},
+                "verified_ns": now_ns,
+            }
             for line in lines
             for log in line.get("logs", [])
             for file in log["files"]
@@ -378,50 +379,44 @@ def live_seen(service: str, record: Any, now_ns: int) -> values.LiveRecord:
     return values.LiveRecord(service, kind, key, text, time_ns, queue)
 
 
-def words_of(record: Any) -> tuple[str, str, str, int | None, str | None]:
-    """Kind, key, the rest in words, its time if the record has one, its queue if it says so."""
+class RecordWords(NamedTuple):
+    """A record in words; its time and its queue if it says so."""
+
+    kind: str
+    key: str
+    text: str
+    time_ns: int | None = None
+    queue: str | None = None
+
+
+def words_of(record: Any) -> RecordWords:
     if isinstance(record, ztick.JobSet):
-        return record.status.word, record.identifier, time_text(record.execution_ns), None, None
+        when = time_text(record.execution_ns)
+        return RecordWords(record.status.word, record.identifier, when)
     if isinstance(record, ztick.RuleSet):
         words = " ".join((record.pattern, *runner_words(record.runner)))
-        return "rule set", record.identifier, words, None, None
+        return RecordWords("rule set", record.identifier, words)
     if isinstance(record, ztick.JobRemoved | ztick.RuleRemoved):
         kind = "removed" if isinstance(record, ztick.JobRemoved) else "rule removed"
-        return kind, record.identifier, "", None, None
+        return RecordWords(kind, record.identifier, "")
     if isinstance(record, Append):
-        return (
-            "put",
-            str(record.item.item_id),
-            _snippet(record.item.data),
-            (record.item.add_time_ms * NS_PER_MS),
-            record.queue,
-        )
+        return words_of(record.item)._replace(queue=record.queue)
     if isinstance(record, AddReader | RemoveReader):
         kind = "reader added" if isinstance(record, AddReader) else "reader removed"
-        return kind, record.reader, "", None, record.queue
+        return RecordWords(kind, record.reader, "", None, record.queue)
     if isinstance(record, EraseQueue):
-        return "queue erased", record.queue, "", None, record.queue
+        return RecordWords("queue erased", record.queue, "", None, record.queue)
     if isinstance(record, kestrel.ItemPut):
-        return (
-            "put",
-            str(record.item_id),
-            _snippet(record.data),
-            (record.add_time_ms * NS_PER_MS),
-            None,
-        )
+        added_ns = record.add_time_ms * NS_PER_MS
+        return RecordWords("put", str(record.item_id), _snippet(record.data), added_ns)
     if not hasattr(record, "job_id"):
-        return type(record).__name__, "", "", None, None
+        return RecordWords(type(record).__name__, "", "")
     key, logged_ns = id_text(record.job_id), record.logged.unix_ns
     if isinstance(record, workq.JobAdded):
-        return (
-            record.command.word,
-            key,
-            _snippet(record.payload),
-            logged_ns,
-            shown_name(record.name),
-        )
+        name = shown_name(record.name)
+        return RecordWords(record.command.word, key, _snippet(record.payload), logged_ns, name)
     text = _snippet(record.result) if isinstance(record, workq.JobFinished) else ""
-    return record.command.word, key, text, logged_ns, None
+    return RecordWords(record.command.word, key, text, logged_ns)
 
 
 def _snippet(data: bytes) -> str:

@@ -23,7 +23,7 @@ from journeyman.logs.ledger import times_of
 from journeyman.protocols.workq.replies import STATES
 from journeyman.servers.http import records
 from journeyman.servers.http.fields import read_moment
-from journeyman.servers.http.past.child import Day
+from journeyman.servers.http.past.child import LakeDay
 from journeyman.servers.http.problems import ApiError
 from journeyman.servers.http.routes import Route, RouteCall
 from journeyman.servers.http.v1 import values
@@ -175,9 +175,9 @@ class PastRoutes:
                 break
         return found
 
-    async def lake_days(self, call: RouteCall, lake: str) -> list[Day]:
+    async def lake_days(self, call: RouteCall, lake: str) -> list[LakeDay]:
         """For the page of reports."""
-        days: list[Day] = await self._backend.ask_past(call, "lake_days", lake, SHOWN_DAYS)
+        days: list[LakeDay] = await self._backend.ask_past(call, "lake_days", lake, SHOWN_DAYS)
         return days
 
 
