@@ -37,7 +37,7 @@ from __future__ import annotations
 from typing import Final
 
 from journeyman.engines.workq import packed, steps
-from journeyman.engines.workq.extensions import EFFORT_LIMIT
+from journeyman.engines.workq.extensions import EFFORT_BYTES, EFFORT_LIMIT
 from journeyman.engines.workq.ledger_entries import (
     Child,
     LoadedExtensions,
@@ -59,7 +59,6 @@ MAX_CHILDREN: Final = 100_000
 MAX_CHILDREN_BYTES: Final = 256 * 1024 * 1024  # payloads and parents of all children
 MAX_CHILDREN_OF_ONE: Final = 1000  # children that wait for the same parent
 SETTLE_LIMIT: Final = 100  # children that one decision adds
-EFFORT_BYTES: Final = 1024  # writing so much of a payload takes as long as a step
 _ADD, _SCHEDULE = workq.Command.ADD, workq.Command.SCHEDULE  # to look a member up takes its time
 _DUPLICATE = commands.RefusedLine(commands.Complaint.DUPLICATE_JOB)
 _NOT_DEAD = commands.RefusedLine(commands.Complaint.NOT_DEAD)

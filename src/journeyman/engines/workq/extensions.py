@@ -52,6 +52,7 @@ from journeyman.units import DAY_MS, NS_PER_MS
 
 MAX_LIMITED_QUEUES: Final = 10_000
 EFFORT_LIMIT: Final = 4000  # for children, in one decision: about a microsecond each
+EFFORT_BYTES: Final = 1024  # writing so much of a payload takes as long as a step
 FORGET_LIMIT: Final = 500  # options forgotten in one decision
 MAX_LINGERING: Final = 1_000_000  # keys of jobs that have ended
 FORGET_AFTER_NS: Final = 1_000_000_000

@@ -16,7 +16,8 @@ from typing import Final
 
 from journeyman.engines.workq import packed, steps
 from journeyman.engines.workq.adding import enqueue, refusal
-from journeyman.engines.workq.extensions import EFFORT_BYTES, StoredJobOptions
+from journeyman.engines.workq.extensions import EFFORT_BYTES
+from journeyman.engines.workq.ledger_entries import StoredJobOptions
 from journeyman.engines.workq.messages import Client
 from journeyman.engines.workq.parks import TIMED_OUT
 from journeyman.engines.workq.state import WorkqState

@@ -363,7 +363,7 @@ class WorkRoutes:
         new_id = self._new_id(call, body.id, call.request.headers.get("Idempotency-Key"))
         asked = commands.Fork(_id(call), new_id, body.step, body.number)
         await self._backend.ask_work(call, asked)
-        return values.Added(id_text(new_id), True)
+        return values.Added(replies.id_text(new_id), True)
 
     async def park(self, call: RouteCall) -> values.JobSteps:
         """No steps: it waits; else the step that the wait has come to already."""
