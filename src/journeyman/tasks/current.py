@@ -74,7 +74,7 @@ class AttemptedJob:
     kwargs: Mapping[str, Any]
 
     @classmethod
-    def of(cls, job: CurrentJob, *ending: Any) -> Self:
+    def of_current(cls, job: CurrentJob, *ending: Any) -> Self:
         return cls(job.id, job.task, job.queue, job.attempt, job.args, job.kwargs, *ending)
 
 

@@ -283,7 +283,7 @@ def failed(
     fails = delivery.fails + 1
     is_last = fails >= delivery.max_fails or isinstance(error, WorkerLost)
     if is_last or not _is_worth_a_retry(error, prepared.options):
-        told = FailedJob.of(prepared.current, failure, error)
+        told = FailedJob.of_current(prepared.current, failure, error)
         return outcomes.Dead(failure, told, _report_of(prepared, told))
     if isinstance(error, Retry) and error.after_s is not None:
         return outcomes.Again(failure, round(error.after_s * MS_PER_S), error)
@@ -325,9 +325,9 @@ def call_hooks(app: App, prepared: Prepared, outcome: outcomes.Outcome) -> None:
     task, hooks = prepared.task, list[Callable[[Any], Any]]()
     argument: DoneJob | FailedJob | None = None
     if isinstance(outcome, outcomes.TaskDone) and task is not None and task.hooks.success:
-        hooks, argument = task.hooks.success, DoneJob.of(prepared.current, outcome.value)
+        hooks, argument = task.hooks.success, DoneJob.of_current(prepared.current, outcome.value)
     elif isinstance(outcome, outcomes.Again) and task is not None and task.hooks.retry:
-        failed = FailedJob.of(prepared.current, outcome.failure, outcome.exception)
+        failed = FailedJob.of_current(prepared.current, outcome.failure, outcome.exception)
         hooks, argument = task.hooks.retry, failed
     elif isinstance(outcome, outcomes.Dead):
         of_task = [] if task is None else task.hooks.failure
