@@ -222,3 +222,36 @@ def test_an_application_forks_a_job_from_a_step():
             job.fork("pack")
         with pytest.raises(NotFound):
             app.job(id_text(A)).fork("ship")
+
+
+@pytest.mark.parametrize(
+    ("version", "told"),
+    [(2, "1 recorded steps were not asked for, the code has changed: dropped#2"),
+     (3, "2 recorded steps were not asked for, the code has changed: dropped, dropped#2")],
+)  # fmt: skip
+def test_recorded_steps_that_changed_code_does_not_ask_for_are_told(caplog, version, told):
+    app = jm.App()
+    present = [1]
+
+    @app.task
+    def child(number: int) -> int:
+        return number
+
+    @app.task(retries=1)
+    def order() -> None:
+        jm.step(str, key="kept")
+        assert jm.gather(child.send(number) for number in range(2)) == [0, 1]
+        jm.wait_for("never", timeout=1, default=None)
+        for _ in range(3 - present[0]):
+            jm.step(str, key="dropped")
+        if present[0] == 1:
+            raise RuntimeError("after the steps")
+
+    with InMemory(app) as queue:
+        job = order.send()
+        queue.advance(seconds=1)
+        present[0] = version
+        queue.advance(hours=1)
+        assert job.state() == "done"
+        assert [line.text for line in job.progress().log] == [told]
+        assert told in caplog.text

@@ -24,6 +24,8 @@ class AttemptSteps(Protocol):
 
     is_parked: bool
 
+    def not_asked_for(self) -> list[str]: ...
+
 
 @dataclass(slots=True)
 class CurrentJob:

@@ -41,6 +41,7 @@ from journeyman.units import MS_PER_S
 
 logger = logging.getLogger("journeyman.worker")
 _SHOWN_NAME = 100  # characters
+SHOWN_STEPS = 20
 GIVEN_BACK = Backoff(1.0, factor=2.0, max=300.0, jitter=0.1)
 
 
@@ -241,6 +242,8 @@ def end_attempt(
     members, steps = prepared.members, prepared.current.steps
     if steps is not None and steps.is_parked:
         return outcomes.AttemptParked()
+    if error is None and steps is not None and (left := steps.not_asked_for()):
+        _tell_changed(prepared, left)
     if not members:
         return succeeded(app, prepared, value) if error is None else failed(prepared, error, chance)
     values = [None] * len(members) if value is None else value
@@ -252,6 +255,15 @@ def end_attempt(
         return outcomes.BatchEnded(tuple([failed(member, error, chance) for member in members]))
     pairs = zip(members, values, strict=True)
     return outcomes.BatchEnded(tuple([succeeded(app, member, own) for member, own in pairs]))
+
+
+def _tell_changed(prepared: Prepared, steps: Sequence[str]) -> None:
+    """Say in the worker's log and in that of the job which recorded steps it did not ask for."""
+    names = ", ".join(steps[:SHOWN_STEPS])
+    line = f"{len(steps)} recorded steps were not asked for, the code has changed: {names}"
+    logger.warning("%s %s: %s", prepared.name, prepared.delivery.job_id, line)
+    if prepared.current.note is not None:
+        prepared.current.note(WorkerNotes(log=(line,)))
 
 
 def succeeded(app: App, prepared: Prepared, value: Any) -> outcomes.Outcome:

@@ -108,6 +108,16 @@ class StepBook:
         self._counts: Counter[str] = Counter()
         self.is_parked = False
 
+    def not_asked_for(self) -> list[str]:
+        """Return the recorded steps that an attempt which has ended well did not need: its code has
+        changed. Of waits for jobs only the values count; an attempt without steps reads none."""
+        places = [(name.removesuffix(LATE), number) for name, number in self._recorded or ()]
+        return [
+            name if number == 1 else f"{name}#{number}"
+            for name, number in places
+            if number > self._counts[name] and name != "gather" and not name.startswith("!")
+        ]
+
     # -- performing plans --------------------------------------------------------------------------
 
     def perform(self, plan: Plan[T]) -> T:
@@ -167,9 +177,13 @@ class StepBook:
         place = self._next_place(name)
         recorded = yield from self._read()
         if place not in recorded:
+            self.before_call(place)
             value = yield from self._call(call, retries, backoff)
             yield from self._record(place, value)
         return self._loaded(recorded[place])
+
+    def before_call(self, place: Place) -> None:
+        """A step that is not recorded is about to be called: a replay may have it otherwise."""
 
     def wait(self, name: str, wait: JobWait) -> Plan[bytes | None]:
         """The value of an event, or nothing; None: it did not come in time."""
@@ -195,6 +209,7 @@ class StepBook:
         if values in recorded:
             return [self._value_of(each) for each in self._loaded(recorded[values])]
         if sent not in recorded:
+            self.before_call(sent)
             jobs = yield "call", (lambda: self._sent(sent[1], send),)
             yield from self._record(sent, [[job.task, *map(str, job.ids)] for job in jobs])
         chains = self._loaded(recorded[sent])
