@@ -63,6 +63,10 @@ COMMANDS = {
     "ping": ("server.status:ping", "Check that the server answers."),
     "pipeline": ("pipeline:pipeline", "Replay, shrink, convert, audit and query logs on Spark."),
     "queues": ("server.queues:queues", "List, pause, resume and limit queues of the work queue."),
+    "replay-failures": (
+        "server.replay_failures:replay_failures",
+        "Run failed jobs against the code of today, in memory.",
+    ),
     "repair": ("repair:repair", "Repair the log at PATH."),
     "restore": ("backup:restore_command", "Restore a backup into a new data directory."),
     "result": ("server.jobs:result", "Print the result of a job."),

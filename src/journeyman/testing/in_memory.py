@@ -135,7 +135,7 @@ class InMemory:
 
     def run_all(self, *, check: bool = True) -> int:
         """Run all ready jobs and those they send; returns the number of attempts."""
-        return _run_here(lambda in_thread: self._run_ready(in_thread, check))
+        return run_here(lambda in_thread: self._run_ready(in_thread, check))
 
     async def arun_all(self, *, check: bool = True) -> int:
         """``run_all`` for asyncio tests."""
@@ -157,7 +157,7 @@ class InMemory:
         ``advance(hours=2)``, or a timedelta.
         """
         passed = timedelta(**parts) if time is None else time
-        return _run_here(lambda in_thread: self._advance(passed, in_thread, check))
+        return run_here(lambda in_thread: self._advance(passed, in_thread, check))
 
     async def aadvance(
         self, time: timedelta | None = None, *, check: bool = True, **parts: float
@@ -395,7 +395,7 @@ class InMemory:
         """Run a job, and those that are ready and belong to its batch."""
         first = self._prepare(delivery)
         if not isinstance(first.task, BatchTask):
-            return [(first, self._end(first, await _outcome_of(self._app, first, in_thread)))]
+            return [(first, self._end(first, await outcome_of(self._app, first, in_thread)))]
         members, others, size = [first], list[running.Delivery](), first.task.size
         while not delivery.fails and not others and len(members) < size:
             following = self.lease_or_none(delivery.queue)
@@ -406,7 +406,7 @@ class InMemory:
                 members.append(prepared)
             else:
                 others.append(following)
-        ended = await _batch_outcomes(self._app, members, in_thread)
+        ended = await batch_outcomes(self._app, members, in_thread)
         pairs = [(each, self._end(each, own)) for each, own in zip(members, ended, strict=True)]
         for other in others:
             pairs += await self._attempt(other, in_thread)
@@ -535,9 +535,7 @@ class _MemoryJournal:
         return error_of_step(self._job_id, replies.reply_bytes(reply).decode().rstrip())
 
 
-async def _outcome_of(
-    app: App, prepared: running.Prepared, in_thread: InThread
-) -> outcomes.Outcome:
+async def outcome_of(app: App, prepared: running.Prepared, in_thread: InThread) -> outcomes.Outcome:
     if prepared.problem is not None:
         return running.failed(prepared, prepared.problem)
     outcome = await _call(app, prepared, in_thread)
@@ -545,7 +543,7 @@ async def _outcome_of(
     return outcome
 
 
-async def _batch_outcomes(
+async def batch_outcomes(
     app: App, members: Sequence[running.Prepared], in_thread: InThread
 ) -> tuple[outcomes.Outcome, ...]:
     outcome = await _call(app, running.batch_of(members), in_thread)
@@ -587,7 +585,7 @@ def _ended(prepared: running.Prepared) -> Ended:
         return None, error
 
 
-def _run_here(work: Callable[[InThread], Coroutine[Any, Any, T]]) -> T:
+def run_here(work: Callable[[InThread], Coroutine[Any, Any, T]]) -> T:
     """Run the work on an event loop in a thread, and its sync functions in this one; in another
     if an event loop runs in this one."""
     try:
@@ -597,7 +595,7 @@ def _run_here(work: Callable[[InThread], Coroutine[Any, Any, T]]) -> T:
     else:
         with ThreadPoolExecutor(1) as threads:
             context = copy_context()
-            return threads.submit(context.run, lambda: _run_here(work)).result()
+            return threads.submit(context.run, lambda: run_here(work)).result()
     functions: SimpleQueue[Callable[[], object] | None] = SimpleQueue()
     calls: list[tuple[asyncio.AbstractEventLoop, asyncio.Task[Any] | None]] = []
 
