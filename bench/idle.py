@@ -13,7 +13,7 @@ from pathlib import Path
 
 from bench.peers import Peer, free_port
 
-__all__ = ["Idle", "measure_idle"]
+__all__ = ["Idle", "measure_idle", "wake_ups_a_second"]
 
 SETTLE_S = 5.0
 LOOK_S = 10.0
@@ -33,11 +33,16 @@ def measure_idle(directory: Path) -> Idle:
     command += ["--http-listen", f"127.0.0.1:{free_port()}"]
     with Peer("journeyman", command, port, directory) as server:
         time.sleep(SETTLE_S)
-        before = _sleeps(server.process_id)
-        time.sleep(LOOK_S)
-        sleeps = _sleeps(server.process_id) - before
+        wake_ups = wake_ups_a_second(server.process_id, LOOK_S)
         resident, _ = server.memory_bytes()
-    return Idle(round(resident / 1e6, 1), round(sleeps / LOOK_S, 1))
+    return Idle(round(resident / 1e6, 1), round(wake_ups, 1))
+
+
+def wake_ups_a_second(process_id: int, seconds: float) -> float:
+    """How often a thread of the process goes to sleep in the next seconds."""
+    before = _sleeps(process_id)
+    time.sleep(seconds)
+    return (_sleeps(process_id) - before) / seconds
 
 
 def _sleeps(process_id: int) -> int:
