@@ -7,8 +7,8 @@
 
 The first reading says what became of the jobs, so the second looks at nothing but adds, and jobs
 that have ended are not loaded at all. The kernel is that of the bulk fold (columnar/workq/fold.py).
-Left to the fold are the ids that it calls odd, those whose numbers the columns cannot hold, those
-that were parked and those that the ledger knows. All this takes 170 bytes an id and 4 a record.
+Left to the fold are the ids that it calls odd, those whose numbers the columns cannot hold, and
+those that the ledger knows. All this takes 170 bytes an id and 4 a record.
 
 The two dtypes below are the layout of a spec and of a key in engines/workq/packed.py, as numpy
 writes it. A server has large logs read in a process of its own: see core/bulk_loading.py.
@@ -162,7 +162,10 @@ def _jobs(log: Bytes, adds: Ints, moved: Moved, now_ns: int) -> Iterator[tuple[s
     has_time, is_schedule = adds[scan.HAS_TIME] == 1, adds[scan.KIND] == Command.SCHEDULE
     created, times = adds[scan.CREATED_NS], adds[scan.TIME_NS]
     begins = np.where(is_schedule & has_time, times, created)
+    parks, begins_again = moved.parks, moved.begins_again
+    begins = np.where((parks > 0) & (begins_again != packed.FAR), begins_again, begins)
     expires = begins + adds[scan.TTL_MS] * NS_PER_MS
+    expires = np.where(begins_again == packed.FAR, packed.FAR, expires)
     heads = np.zeros(len(created), _HEAD)
     heads["urgency"] = packed.TOP_PRIORITY - adds[scan.PRIORITY]
     _set_moment(heads["ready"], np.where(has_time, np.maximum(times, created), created))
@@ -178,8 +181,11 @@ def _jobs(log: Bytes, adds: Ints, moved: Moved, now_ns: int) -> Iterator[tuple[s
 
     is_present, stages = expires > now_ns, moved.stages
     specs = _Specs(heads, log, adds[scan.BLOCK_START], adds[scan.BLOCK_SIZE])
-    is_ready = is_present & ~has_time & (stages == packed.NEW)
-    is_completed = is_present & ~has_time & (stages == packed.COMPLETED)
+    is_plain = is_present & ~has_time & (parks == 0)
+    is_ready, is_completed = (
+        is_plain & (stages == packed.NEW),
+        is_plain & (stages == packed.COMPLETED),
+    )
     if is_completed.any():
         done = np.flatnonzero(is_completed)
         yield "add_completed", (specs.ready(done, keys), moved.columns(done))
@@ -190,11 +196,13 @@ def _jobs(log: Bytes, adds: Ints, moved: Moved, now_ns: int) -> Iterator[tuple[s
         yield "add_ready", (queue, specs.ready(chosen, keys))
     others = np.flatnonzero(is_present & ~is_ready & ~is_completed)
     if len(others):
-        timed = [
-            packed.with_time(spec, int(times[row])) if has_time[row] else spec
-            for row, spec in zip(others.tolist(), specs.each_spec(others), strict=True)
-        ]
-        yield "add_moved", ([*zip(timed, *moved.columns(others), strict=True)],)
+        whole = []
+        for row, spec in zip(others.tolist(), specs.each_spec(others), strict=True):
+            timed = packed.with_time(spec, int(times[row])) if has_time[row] else spec
+            if parks[row]:
+                timed = packed.with_parks(timed, int(begins_again[row]), int(parks[row]))
+            whole.append(timed)
+        yield "add_moved", ([*zip(whole, *moved.columns(others), strict=True)],)
 
 
 class _Specs:
@@ -269,7 +277,22 @@ class Moved:
     def stages(self) -> Ints:
         is_exhausted = self._states[:, fold.EXHAUSTED] == 1
         stages: Ints = np.where(is_exhausted, packed.EXHAUSTED, self._states[:, fold.STATE])
-        return stages
+        return np.where(self._is_parked, packed.PARKED, stages)
+
+    @property
+    def _is_parked(self) -> Bools:
+        is_parked: Bools = (self._states[:, fold.PARKS] > 0) & (self._states[:, fold.PARKED] >= 0)
+        return is_parked
+
+    @property
+    def parks(self) -> Ints:
+        return self._states[:, fold.PARKS]
+
+    @property
+    def begins_again(self) -> Ints:
+        """When the TTL of a job that was parked began again; FAR while it is parked, else 0."""
+        begins = np.where(self.parks > 0, self._states[:, fold.BEGINS_NS], 0)
+        return np.where(self._is_parked, packed.FAR, begins)
 
     def columns(self, rows: Ints) -> list[list[Any]]:
         """Return the fields after the spec in the entries of the jobs at these rows."""
@@ -282,11 +305,13 @@ class Moved:
         for row in np.flatnonzero(stages == packed.PENDING).tolist():
             if delay_ms := delay_ms_of(int(some[row, fold.MAX_FAILS])):
                 moments[row] = int(facts[row, _TIMEOUT_NS]) + delay_ms * NS_PER_MS
-        places = np.where((some[:, fold.RESULT] >= 0)[:, None], facts[:, _FILE:], 0)
+        is_there = is_finished | (stages == packed.PARKED)
+        has_block = (some[:, fold.RESULT] >= 0) | (stages == packed.PARKED)
+        places = np.where(has_block[:, None], facts[:, _FILE:], 0)
         results = [
-            bytes(self._views[file][start : start + size]) if is_there else None
-            for (file, start, size), is_there in zip(
-                places.tolist(), is_finished.tolist(), strict=True
+            bytes(self._views[file][start : start + size]) if has_result else None
+            for (file, start, size), has_result in zip(
+                places.tolist(), is_there.tolist(), strict=True
             )
         ]
         numbers = [column.tolist() for column in (stages, attempts, fails, started)]
@@ -337,12 +362,12 @@ class FoldedLog:
             self.records,
         )
         self._states[odd, fold.ODD] = fold.FROM_FILE
-        self._states[jobs[kinds == Command.PARK], fold.ODD] = fold.FROM_FILE
         self._look_at_adds(log, np.ascontiguousarray(fields[:, adds]), jobs[adds])
         timeouts = kinds == Command.TIMEOUT_ATTEMPT
         self._facts[jobs[timeouts], _TIMEOUT_NS] = logged[timeouts]
-        ends = np.flatnonzero((kinds == Command.COMPLETE) | (kinds == Command.FAIL))
-        counting = ends[self._states[jobs[ends], fold.RESULT] == self.records + ends]
+        ends = np.flatnonzero(np.isin(kinds, (Command.COMPLETE, Command.FAIL, Command.PARK)))
+        some, rows = self._states[jobs[ends]], self.records + ends
+        counting = ends[(some[:, fold.RESULT] == rows) | (some[:, fold.PARKED] == rows)]
         self._facts[jobs[counting], _FILE] = len(self._views) - 1
         self._facts[jobs[counting], _START] = fields[scan.BLOCK_START][counting]
         self._facts[jobs[counting], _SIZE] = fields[scan.BLOCK_SIZE][counting]
