@@ -9,6 +9,8 @@ import urllib.request
 from pathlib import Path
 from typing import Any
 
+import jsonschema_rs
+import msgspec
 import pytest
 from aiohttp import web
 
@@ -98,6 +100,20 @@ def test_every_operation_and_parameter_is_described(version: str):
         assert operation["description"].endswith(".")
         parameters = operation.get("parameters", [])
         assert [each["name"] for each in parameters if not each.get("description")] == []
+
+
+def test_every_schema_of_version_1_is_described_and_bodies_have_examples_that_fit():
+    nothing: Any = None
+    routes = VersionOne.of_backend(nothing).routes()
+    schemas = describe(routes, PROBLEMS)["components"]["schemas"]
+    assert [name for name, each in schemas.items() if not each.get("description")] == []
+    for body in {route.body for route in routes if route.body is not None}:
+        schema = schemas[body.__name__]
+        whole = {**schema, "components": {"schemas": schemas}}
+        assert schema["examples"], body
+        for example in schema["examples"]:
+            assert jsonschema_rs.is_valid(whole, example), body
+            msgspec.convert(example, body)
 
 
 def test_the_reference_for_people_has_everything_and_needs_no_token_and_no_script(tmp_path: Path):

@@ -5,10 +5,11 @@ Fields are written in one way as well (wire.py). What cannot be read is a 400.
 
 from __future__ import annotations
 
+import re
 from base64 import b64decode, urlsafe_b64encode
 from binascii import Error as BadBase64
 from collections.abc import Callable
-from typing import Annotated
+from typing import Annotated, Any, Final
 
 from msgspec import Meta
 
@@ -16,23 +17,56 @@ from journeyman.moments import parse_moment
 from journeyman.servers.http.problems import ApiError
 
 _MOST_NS = 2**63 - 1
+# The years are those whose nanoseconds since 1970 have 64 bits.
+_DAY = (
+    "(?:(?:1[7-9]|2[01])[0-9][0-9]|22[0-5][0-9])-(?:(?:0[13578]|1[02])-(?:0[1-9]|[12][0-9]|3[01])"
+    "|(?:0[469]|11)-(?:0[1-9]|[12][0-9]|30)|02-(?:0[1-9]|1[0-9]|2[0-8]))"
+    "|(?:(?:1[7-9]|2[01])(?:0[48]|[2468][048]|[13579][26])|22(?:0[48]|[24][048]|[135][26])|2000)"
+    "-02-29"
+)
+_TIME = "(?:[01][0-9]|2[0-3]):[0-5][0-9](?::[0-5][0-9](?:[.,][0-9]{1,9})?)?"
+_OFFSET = "(?:Z|[+-](?:[01][0-9]|2[0-3]):?[0-5][0-9])"
+_NUMBER_OF_NS = "-?(?:[0-9]{1,18}|[1-8][0-9]{18}|9[01][0-9]{17})"
+_MOMENT = f"(?:(?:{_DAY})(?:[T ]{_TIME}{_OFFSET}?)?|{_NUMBER_OF_NS})"
+_BASE64_END = "[A-Za-z0-9{0}]{{2}}==|[A-Za-z0-9{0}]{{3}}="
+
+
+def whole_text(pattern: str) -> str:
+    """A pattern that fits the whole of a text: a $ alone lets a line end follow in Python."""
+    return rf"^(?:{pattern})$(?!\n)"
+
+
+def documented(pattern: str, **more: Any) -> Meta:
+    """Describe a text in the document; other code checks it, and says what is wrong."""
+    return Meta(extra_json_schema={"pattern": whole_text(pattern), **more})
+
+
+MOMENT: Final = re.compile(_MOMENT)
+MomentText = Annotated[str, documented(_MOMENT)]
 Moment = Annotated[
-    str | int, Meta(description="RFC 3339, or nanoseconds since 1970 as a number or a string")
+    MomentText | Annotated[int, Meta(ge=-_MOST_NS - 1, le=_MOST_NS)],
+    Meta(description="RFC 3339, or nanoseconds since 1970 as a number or a string"),
 ]
-Cursor = Annotated[str, Meta(max_length=4096, description="`next` of the previous page")]
+Cursor = Annotated[
+    str,
+    documented(f"(?:[A-Za-z0-9_-]{{4}})*(?:{_BASE64_END.format('_-')})?"),
+    Meta(max_length=4096, description="`next` of the previous page"),
+]
+Base64 = Annotated[str, documented(f"(?:[A-Za-z0-9+/]{{4}})*(?:{_BASE64_END.format('+/')})?")]
 Text = Annotated[str, Meta(max_length=1024)]
-At = Annotated[Text, Meta(description="show the state at this time, read from the log")]
+MomentOrNone = Annotated[Text, documented(f"(?:{_MOMENT})?")]
+At = Annotated[MomentOrNone, Meta(description="show the state at this time, read from the log")]
 
 
 def word_of(*words: str) -> Meta:
     """A text that is one of these words; a refusal lists them."""
-    # A $ alone lets a line end follow in Python.
-    pattern = rf"^({'|'.join(words)})$(?!\n)"
-    return Meta(pattern=pattern, extra_json_schema={"enum": list(words)})
+    return Meta(pattern=whole_text("|".join(words)), extra_json_schema={"enum": list(words)})
 
 
 def read_moment(value: str | int, name: str) -> int:
     try:
+        if isinstance(value, str) and not MOMENT.fullmatch(value):
+            raise ValueError
         moment_ns = value if isinstance(value, int) else parse_moment(value)
     except (ValueError, OverflowError):
         raise ApiError(

@@ -9,7 +9,7 @@ The types that a route declares become schemas, so what is documented is what is
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -17,6 +17,8 @@ import msgspec
 
 from journeyman import __version__
 from journeyman.servers.http import wire
+from journeyman.servers.http.fields import whole_text
+from journeyman.servers.http.routes import IDEMPOTENCY_KEY
 
 _ERRORS = {
     400: "a parameter, the path or the body is wrong",
@@ -29,7 +31,7 @@ _ERRORS = {
     413: "the body is too large",
     415: "the body is not application/json",
     421: "Host does not name this server",
-    422: "an Idempotency-Key with another body, or a moment that cannot be read",
+    422: "it fits this document and cannot be done: see the code",
     503: "it could not be recorded, or the server is stopping",
 }
 _PATH_PARAMETERS = {
@@ -79,6 +81,8 @@ class DescribedRoute(Protocol):
     def writes(self) -> bool: ...
     @property
     def has_etag(self) -> bool: ...
+    @property
+    def names(self) -> Mapping[str, str]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +101,15 @@ def describe(routes: Sequence[DescribedRoute], errors: ErrorAnswers) -> dict[str
     for route in routes:
         types += [each for each in (route.answer, route.body) if each not in (None, str)]
     schemas, components = msgspec.json.schema_components(dict.fromkeys(types), ref_template=_REF)
-    wire.describe_fields(components)
+    # Bodies are read as their types say; fields of answers are written in other ways.
+    wire.describe_fields(
+        {name: each for name, each in components.items() if "additionalProperties" not in each}
+    )
+    for body in (route.body for route in routes if route.body is not None):
+        if rules := getattr(body, "RULES", ()):
+            components[body.__name__]["allOf"] = list(rules)
+        if example := getattr(body, "EXAMPLE", {}):
+            components[body.__name__]["examples"] = [example]
     schema_of = dict(zip(dict.fromkeys(types), schemas, strict=True))
     paths: dict[str, dict[str, Any]] = {}
     ids = _operation_ids(routes)
@@ -136,13 +148,13 @@ def _operation(
             "in": "path",
             "required": True,
             "description": _PATH_PARAMETERS[name],
-            "schema": {"type": "string", "minLength": 1},
+            "schema": {"type": "string"} | _pattern_of(route.names.get(name, "")),
         }
         for name in re.findall(r"\{(\w+)\}", route.path)
     ]
     parameters += _query_parameters(route)
     if route.method == "POST":
-        key = {"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[!-~]+$"}
+        key = {"type": "string", "pattern": whole_text(IDEMPOTENCY_KEY.pattern)}
         named = {"name": "Idempotency-Key", "in": "header", "required": False}
         parameters.append({**named, "description": _KEY, "schema": key})
     if parameters:
@@ -153,6 +165,10 @@ def _operation(
     if route.is_public:
         operation["security"] = []
     return operation
+
+
+def _pattern_of(names: str) -> dict[str, Any]:
+    return {"pattern": whole_text(names)} if names else {"minLength": 1}
 
 
 def _query_parameters(route: DescribedRoute) -> list[dict[str, Any]]:

@@ -27,7 +27,7 @@ import gzip
 import hashlib
 import re
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any, Final, TypeVar
@@ -50,6 +50,7 @@ MIN_GZIP_BYTES = 1024
 MAX_GZIP_HERE_BYTES = 256 * 1024  # larger ones are compressed in a thread
 KEY_OF_ANOTHER_BODY = "this Idempotency-Key was used with another body"
 MAX_KEY_CHARS = 255
+IDEMPOTENCY_KEY: Final = re.compile(f"[!-~](?:[ -~]{{0,{MAX_KEY_CHARS - 2}}}[!-~])?")
 MAX_KEPT_ANSWERS = 1_000
 MAX_TOLD_BYTES = 400  # the part of a body that the audit has
 MAX_KEPT_BYTES = 64 * 1024  # the limit of an answer that is kept for its key
@@ -122,6 +123,7 @@ class Route:
     is_traffic: bool = False  # not audited, since programs do this all day
     has_secrets: bool = False  # its body has secrets, so the audit has only the path
     tag: str = field(default="server")
+    names: Mapping[str, str] = field(default_factory=dict)  # patterns of names in the path
 
     @property
     def writes(self) -> bool:
@@ -254,8 +256,9 @@ class Routes:
         self, route: Route, request: web.Request, data: bytes, key: str
     ) -> web.StreamResponse:
         """The first request of a key is done; the others wait for it and get its answer."""
-        if not 0 < len(key) <= MAX_KEY_CHARS:
-            raise ApiError(400, f"Idempotency-Key must have 1 to {MAX_KEY_CHARS} characters")
+        if not IDEMPOTENCY_KEY.fullmatch(key):
+            reason = f"Idempotency-Key must have 1 to {MAX_KEY_CHARS} printable characters of ASCII"
+            raise ApiError(400, reason)
         token: Token | None = request["token"]
         place, digest = (request.path, key), hashlib.blake2b(data).digest()
         # Each token has its own room: one that fills its own does not empty that of others.
@@ -338,7 +341,7 @@ def _query(route: Route, request: web.Request) -> Any:
     """Read the parameters of a query; the last counts of one that comes twice."""
     if route.query is None:
         return None
-    given = {key: text for key, text in request.query.items() if text != ""}
+    given = dict(request.query)
     known = {each.encode_name for each in msgspec.structs.fields(route.query)}
     for name in given:
         if name not in known:
@@ -359,10 +362,23 @@ def _body(route: Route, data: bytes) -> Any:
         # An empty one may be a client's mistake, and would set everything to its default.
         raise ApiError(400, "a body is required; {} takes the defaults", "invalid_body")
     try:
-        return msgspec.json.decode(data, type=route.body)
+        try:
+            return msgspec.json.decode(data, type=route.body)
+        except msgspec.ValidationError:  # In JSON 1.0 is a whole number too.
+            return msgspec.convert(_with_whole_numbers(msgspec.json.decode(data)), route.body)
     except (msgspec.DecodeError, RecursionError, ValueError) as error:
         said = f"body: {error}{_known_words(route.body, str(error))}"
         raise ApiError(400, said, "invalid_body") from None
+
+
+def _with_whole_numbers(value: Any) -> Any:
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    if isinstance(value, dict):
+        return {key: _with_whole_numbers(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_with_whole_numbers(each) for each in value]
+    return value
 
 
 def _known_words(kind: type[msgspec.Struct], error: str) -> str:

@@ -103,6 +103,11 @@ class _Path(NamedTuple):
     has_etag: bool = False
 
     @property
+    def names(self) -> dict[str, str]:
+        """Ids may be any text."""
+        return {}
+
+    @property
     def rights(self) -> str:
         """Who may use it, for the document."""
         if self.is_public:

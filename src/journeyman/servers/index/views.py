@@ -18,6 +18,8 @@ class StoredJob(JobView, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class UnreadableRow(Struct):
+    """A row of the store that cannot be read, and why."""
+
     key: str
     reason: str
 
@@ -32,11 +34,15 @@ class StoredPage(Struct):
 
 
 class StatusCount(Struct):
+    """The number of stored jobs of a queue in a status."""
+
     queue: str
     status: str
     count: int
 
 
 class StatusCounts(Struct):
+    """Stored jobs by queue and status; zeros are left out. See StoredPage."""
+
     counts: list[StatusCount]
     position: str | None

@@ -7,26 +7,27 @@ of the work queue's log that it is true of. Only for tokens of all namespaces.
 from __future__ import annotations
 
 from functools import partial
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 from uuid import UUID
 
 from msgspec import Meta, Struct
 
 from journeyman.errors import UsageError
 from journeyman.servers.core.helper_process import HelperFailed
-from journeyman.servers.http.fields import Cursor, Text
+from journeyman.servers.http.fields import Cursor, word_of
 from journeyman.servers.http.problems import ApiError
 from journeyman.servers.http.routes import Route, RouteCall
 from journeyman.servers.http.v1.backend import HttpBackend
-from journeyman.servers.http.v1.values import Limit, OfQueue
+from journeyman.servers.http.v1.values import JOB_ID, Limit, OfQueue
 from journeyman.servers.http.v1.work import parse_id
 from journeyman.servers.index.views import StatusCounts, StoredJob, StoredPage
 
-_route = partial(Route, tag="work queue", for_all=True)
+STATUSES: Final = ("new", "waiting", "delayed", "active", "completed", "failed")
+_route = partial(Route, tag="work queue", for_all=True, names={"job": JOB_ID})
 
 
 class ArchiveQuery(Struct):
-    status: Annotated[Text, Meta(description="new, waiting, delayed, active, completed, failed")]
+    status: Annotated[str, word_of(*STATUSES), Meta(description="of the store")]
     queue: OfQueue = ""
     limit: Limit = 50
     cursor: Cursor = ""

@@ -89,6 +89,7 @@ _CODES = {
     Complaint.TOO_MANY_EVENTS: (409, "too_many_events"),
     Complaint.TOO_MANY_LIMITS: (409, "too_many_limits"),
     Complaint.SCOPE: (403, "outside_namespace"),
+    Complaint.TIME: (422, "invalid_time"),  # its TTL would be over
     Complaint.ID_TAKEN: (409, "id_taken"),
 }
 

@@ -12,7 +12,7 @@ import json
 import secrets
 from dataclasses import dataclass
 from functools import partial
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar, Final
 
 from msgspec import Meta, Struct
 
@@ -20,7 +20,7 @@ from journeyman.protocols.kestrel import commands
 from journeyman.protocols.kestrel.parser import MAX_KEY_CHARACTERS, is_queue_name, is_reader_name
 from journeyman.protocols.kestrel.replies import END, STORED, ItemFound
 from journeyman.servers.core.internal_call import InternalCall as WriterCall
-from journeyman.servers.http.fields import Text, cursor_of, read_bytes, read_cursor
+from journeyman.servers.http import fields
 from journeyman.servers.http.problems import ApiError
 from journeyman.servers.http.routes import Route, RouteCall
 from journeyman.servers.http.v1 import values
@@ -30,7 +30,10 @@ from journeyman.servers.kestrel.metrics import Described
 MAX_OPEN_READS = 10_000
 MAX_READ_BYTES = 4 * 1024 * 1024  # items of one answer, except that the last may exceed it
 
-_route = partial(Route, tag="fan-out")
+QUEUE_NAME: Final = "[A-Za-z0-9:_-]{1,200}"
+READER_NAME: Final = "[!-.0-}]{1,200}"
+ReaderName = Annotated[str, fields.documented(f"(?:{READER_NAME})?")]
+_route = partial(Route, tag="fan-out", names={"queue": QUEUE_NAME, "reader": READER_NAME})
 
 
 class ReaderSeen(Struct):
@@ -50,6 +53,8 @@ class ReaderSeen(Struct):
 
 
 class FanOutSeen(Struct):
+    """A fan-out queue and its readers."""
+
     name: str
     created_ns: int
     puts: int
@@ -58,18 +63,32 @@ class FanOutSeen(Struct):
 
 
 class FanOutPage(Struct):
+    """A page of fan-out queues."""
+
     queues: list[FanOutSeen]
     next: str | None
 
 
 class PutBody(values.Body):
+    """An item, and after how many seconds it expires; 0: never."""
+
+    EXAMPLE: ClassVar[dict[str, Any]] = {"data": "order 42 is paid", "expire_s": 3600}
+
+    RULES = (values.not_text_and_base64("data"),)
+
     data: str = ""
-    data_base64: str | None = None
+    data_base64: fields.Base64 | None = None
     expire_s: Annotated[int, Meta(ge=0, lt=1_000_000)] = 0
 
 
 class ReadBody(values.Body):
-    reader: Text = ""
+    """The reader that takes an item, and whether the item stays open until it is confirmed."""
+
+    EXAMPLE: ClassVar[dict[str, Any]] = {"reader": "billing", "open": True, "wait_ms": 30000}
+
+    RULES = (values.needs(max={"type": "integer"}, open={"const": True}),)
+
+    reader: ReaderName = ""
     wait_ms: Annotated[int, Meta(ge=0, le=30_000)] = 0
     open: bool = False
     peek: bool = False
@@ -83,15 +102,25 @@ class ReadBody(values.Body):
 
 
 class FlushBody(values.Body):
-    reader: Text = ""
+    """The reader whose items are dropped; without one, those of the queue itself."""
+
+    EXAMPLE: ClassVar[dict[str, Any]] = {"reader": "billing", "expired": True}
+
+    reader: ReaderName = ""
     expired: Annotated[bool, Meta(description="only what has expired")] = False
 
 
 class FlushAllBody(values.Body):
+    """The items of all queues that are dropped."""
+
+    EXAMPLE: ClassVar[dict[str, Any]] = {"expired": True}
+
     expired: Annotated[bool, Meta(description="only what has expired")] = False
 
 
 class Item(Struct, omit_defaults=True):
+    """An item that was taken. ``read`` is there if it is open."""
+
     read: str | None = None
     data: bytes | None = None
 
@@ -108,7 +137,9 @@ class ItemAnswer(Struct, omit_defaults=True):
 class FanOutStatus(values.Body):
     """The commands that the fan-out queues take now: see the status of the kestrel protocol."""
 
-    status: Annotated[str, Meta(pattern=rf"^({'|'.join(commands.STATUSES)})$(?!\n)")]
+    EXAMPLE: ClassVar[dict[str, Any]] = {"status": "READONLY"}
+
+    status: Annotated[str, Meta(pattern=fields.whole_text("|".join(commands.STATUSES)))]
 
 
 @dataclass(slots=True)
@@ -159,7 +190,7 @@ class FanOutRoutes:
 
     async def queues(self, call: RouteCall) -> FanOutPage:
         query: values.NamesQuery = call.query
-        after = (read_cursor(query.cursor) or b"").decode(errors="replace")
+        after = (fields.read_cursor(query.cursor) or b"").decode(errors="replace")
         prefix = call.narrowed(query.prefix)
         if prefix is None:
             return FanOutPage([], None)
@@ -167,7 +198,7 @@ class FanOutRoutes:
         found = await self._described(asked)
         shown = [_read_queue(each) for each in found[: query.limit]]
         last = shown[-1].name.encode() if len(found) > query.limit else None
-        return FanOutPage(shown, cursor_of(last))
+        return FanOutPage(shown, fields.cursor_of(last))
 
     async def queue(self, call: RouteCall) -> FanOutSeen:
         name = call.path["queue"]
@@ -189,7 +220,7 @@ class FanOutRoutes:
 
     async def put(self, call: RouteCall) -> None:
         body: PutBody = call.body
-        data = read_bytes(body.data, body.data_base64, "data")
+        data = fields.read_bytes(body.data, body.data_base64, "data")
         put = commands.Put(_key(call).queue, body.expire_s, data)
         if await self._backend.ask_fan_out(call, put) is not STORED:
             raise ApiError(409, "the queue refused the item: full, or too large", "not_stored")
@@ -257,7 +288,7 @@ class FanOutRoutes:
         )
         self._leave(opened.client)
 
-    # -- whole queues --
+    # -- fields.whole queues --
 
     async def flush(self, call: RouteCall) -> None:
         key = _key(call, call.body.reader)

@@ -37,7 +37,7 @@ from journeyman.servers.http.sending import (
 from journeyman.servers.http.v1 import values
 from journeyman.servers.http.v1.backend import HttpBackend
 from journeyman.servers.http.v1.past import PastRoutes
-from journeyman.servers.http.v1.work import parse_id
+from journeyman.servers.http.v1.work import NAMES, parse_id
 from journeyman.servers.http.wire import shown_name, time_text
 from journeyman.units import NS_PER_MS
 
@@ -71,7 +71,8 @@ class LogRoutes:
                    "Compact the schedule's log, or clean the work queue's", values.UpkeepAnswer,
                    body=values.ServiceBody, errors=(422,)),
             Route("GET", "/v1/work/jobs/{job}/records", self.work_history,
-                  "Records of a job, oldest first", values.LogRecords, tag="work queue"),
+                  "Records of a job, oldest first", values.LogRecords, tag="work queue",
+                  names=NAMES),
             Route("GET", "/v1/schedule/records", self.schedule_history,
                   "Records of a job, oldest first", values.LogRecords, tag="schedule",
                   query=values.KeyQuery),

@@ -36,6 +36,8 @@ NO_PAST = "the log of the fan-out queues does not say what was read when"
 
 
 class PastQueue(Struct):
+    """The jobs of a queue at a moment, by state."""
+
     queue: str
     ready: int
     scheduled: int
@@ -46,6 +48,8 @@ class PastQueue(Struct):
 
 
 class PastSchedule(Struct):
+    """The jobs of the schedule at a moment, by status."""
+
     at_ns: int
     planned: int
     triggered: int
@@ -54,6 +58,8 @@ class PastSchedule(Struct):
 
 
 class PastCounts(Struct):
+    """The jobs of the work queue at a moment, by queue and state."""
+
     at_ns: int
     queues: list[PastQueue]
 

@@ -59,7 +59,7 @@ class ScheduleRoutes:
             _route("GET", rules, self.rules, "Rules by id", values.Rules,
                    query=values.NamesAtQuery, errors=(422,)),
             _route("PUT", f"{rules}/{{id}}", self.set_rule, "Set a rule", values.Rule,
-                   body=values.SetRuleBody, has_secrets=True),
+                   body=values.SetRuleBody, has_secrets=True, errors=(409, 422)),
             _route("GET", f"{rules}/{{id}}", self.rule, "A rule", values.Rule,
                    query=values.MomentQuery, errors=(404, 422)),
             _route("DELETE", f"{rules}/{{id}}", self.remove_rule, "Remove a rule", errors=(404,)),
@@ -119,11 +119,11 @@ class ScheduleRoutes:
         body: values.SetRuleBody = call.body
         runner = read_runner([body.runner, *body.args])
         if isinstance(runner, str):
-            raise ApiError(400, runner, "invalid_runner")
+            raise ApiError(422, runner, "invalid_runner")
         try:
             options = read_run_options(body.options, runner)
         except TimetableError as error:
-            raise ApiError(400, str(error), "invalid_options") from None
+            raise ApiError(422, str(error), "invalid_options") from None
         rule = RuleSet(call.path["id"], body.pattern, runner)
         command = commands.SetRule(_NO_ID, rule.identifier, rule.pattern, runner, options)
         _check_runners(call, command)
@@ -219,7 +219,7 @@ class TimetableRoutes:
             _timed("GET", all_, self.timetables, "Timetables by id", values.Timetables,
                    query=values.NamesAtQuery, errors=(422,)),
             _timed("PUT", one, self.set, "Set a timetable", values.Timetable,
-                   body=values.TimetableBody, has_secrets=True, errors=(409,)),
+                   body=values.TimetableBody, has_secrets=True, errors=(409, 422)),
             _timed("GET", one, self.timetable, "A timetable", values.Timetable,
                    query=values.MomentQuery, errors=(404, 422)),
             _timed("DELETE", one, self.remove, "Remove a timetable", errors=(404, 409)),
@@ -256,7 +256,7 @@ class TimetableRoutes:
         try:
             timetable, runner = read_timetable(fields)
         except TimetableError as error:
-            raise ApiError(400, str(error), "invalid_timetable") from None
+            raise ApiError(422, str(error), "invalid_timetable") from None
         command = commands.SetTimetable(_NO_ID, name, timetable, runner)
         _check_runners(call, command)
         await self._ask(call, command)

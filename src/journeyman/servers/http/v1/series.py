@@ -28,16 +28,17 @@ from journeyman.units import DAY_S, MS_PER_S, NS_PER_S, US_PER_S
 USUAL_RANGE_S: Final = 3600
 MAX_RANGE_S: Final = 91 * DAY_S
 ERRORS: Final = "errors"
-_KINDED_NAME: Final = re.compile(
-    rf"(?:({'|'.join(answers.SERVICES)})|({'|'.join(answers.KINDS)}):(.+))", re.DOTALL
-)
-_route = partial(Route, tag="figures over time")
+_SUBJECT: Final = rf"(?:({'|'.join(answers.SERVICES)})|({'|'.join(answers.KINDS)}):([\s\S]+))"
+_FIGURE: Final = f" *(?:{'|'.join((*FIGURES, ERRORS))}) *"
+_KINDED_NAME: Final = re.compile(_SUBJECT)
+_route = partial(Route, tag="figures over time", names={"of": "|".join(answers.KINDS)})
 Step = Annotated[int, Meta(ge=0, le=90 * DAY_S)]
 
 
 class SeriesQuery(Struct, rename={"begin": "from"}):
     of: Annotated[
         fields.Text,
+        fields.documented(_SUBJECT),
         Meta(
             description="`work`, `schedule`, `queue:NAME`, `task:NAME`, `rule:ID`, `timetable:ID`",
             examples=["task:shop.send_mail"],
@@ -45,15 +46,16 @@ class SeriesQuery(Struct, rename={"begin": "from"}):
     ]
     figure: Annotated[
         fields.Text,
+        fields.documented(f"{_FIGURE}(?:,{_FIGURE})*"),
         Meta(
             description="figures, with commas between them: " + ", ".join((*FIGURES, ERRORS)),
             examples=["run_p50,run_p99"],
         ),
     ] = "completed,failures"
     begin: Annotated[
-        fields.Text, Meta(description="a time; an hour before `to` if it is left out")
+        fields.MomentOrNone, Meta(description="a time; an hour before `to` if it is left out")
     ] = ""
-    to: Annotated[fields.Text, Meta(description="a time; now if it is left out")] = ""
+    to: Annotated[fields.MomentOrNone, Meta(description="a time; now if it is left out")] = ""
     step: Annotated[
         Step,
         Meta(
@@ -82,9 +84,9 @@ class SeriesAnswer(Struct, rename={"begin_ns": "from_ns"}):
 
 class RangeQuery(Struct, rename={"begin": "from"}):
     begin: Annotated[
-        fields.Text, Meta(description="a time; an hour before `to` if it is left out")
+        fields.MomentOrNone, Meta(description="a time; an hour before `to` if it is left out")
     ] = ""
-    to: Annotated[fields.Text, Meta(description="a time; now if it is left out")] = ""
+    to: Annotated[fields.MomentOrNone, Meta(description="a time; now if it is left out")] = ""
 
 
 SORTS: Final = (
@@ -137,6 +139,8 @@ class Summary(Struct):
 
 
 class Summaries(Struct, rename={"begin_ns": "from_ns"}):
+    """A page of rows."""
+
     by: str
     begin_ns: int
     to_ns: int
@@ -169,18 +173,18 @@ class SeriesRoutes:
     def routes(self) -> list[Route]:
         return [
             _route("GET", "/v1/series", self.series, "Figures of one thing over time",
-                   SeriesAnswer, query=SeriesQuery, errors=(404,)),
+                   SeriesAnswer, query=SeriesQuery, errors=(404, 422)),
             _route("GET", "/v1/summaries", self.summaries,
                    "Figures of all queues, tasks, rules or timetables", Summaries,
-                   query=FiguresQuery, errors=(404,)),
+                   query=FiguresQuery, errors=(404, 422)),
             _route("GET", "/v1/tasks", self.tasks, "Tasks with their figures", Summaries,
-                   query=SummariesQuery, errors=(404,)),
+                   query=SummariesQuery, errors=(404, 422)),
             _route("GET", "/v1/tasks/{name}", self.task,
                    "A task: its figures, slowest and last failed jobs", Detail,
-                   query=RangeQuery, errors=(404,)),
+                   query=RangeQuery, errors=(404, 422)),
             _route("GET", "/v1/summaries/{of}/{name}", self.detail,
                    "A queue, task, rule or timetable: its figures and jobs that stand out", Detail,
-                   query=RangeQuery, errors=(404,)),
+                   query=RangeQuery, errors=(404, 422)),
         ]  # fmt: skip
 
     async def series(self, call: RouteCall) -> SeriesAnswer:
@@ -196,7 +200,7 @@ class SeriesRoutes:
                 )
         if query.step and (wanted.to_s - wanted.from_s) > query.step * answers.MAX_POINTS:
             raise ApiError(
-                400, f"step: more than {answers.MAX_POINTS} points; make it longer", "invalid_query"
+                422, f"step: more than {answers.MAX_POINTS} points; make it longer", "invalid_query"
             )
         numbers = [name for name in figures if name != ERRORS]
         found: FoundSeries | None = await self._ask("get_series", wanted, numbers)
@@ -237,7 +241,7 @@ class SeriesRoutes:
         skipped = _read_offset(query.cursor)
         page = rows[skipped : skipped + query.limit]
         end = skipped + len(page)
-        following = fields.cursor_of(str(end).encode()) if end < len(rows) else None
+        following = fields.cursor_of(end.to_bytes(4)) if end < len(rows) else None
         return Summaries(
             kind, wanted.from_s * NS_PER_S, wanted.to_s * NS_PER_S, page, len(rows), following
         )
@@ -263,7 +267,7 @@ class SeriesRoutes:
         from_s = fields.read_moment(begin, "from") // NS_PER_S if begin else to_s - USUAL_RANGE_S
         if not 0 <= from_s <= to_s or to_s - from_s > MAX_RANGE_S:
             raise ApiError(
-                400, "from: give a time before `to`, at most 91 days before it", "invalid_time"
+                422, "from: give a time before `to`, at most 91 days before it", "invalid_time"
             )
         return Wanted(kind, name, call.prefix, from_s, to_s, 0)
 
@@ -287,8 +291,7 @@ def _read_of(text: str) -> tuple[str, str]:
 
 
 def _read_offset(cursor: str) -> int:
-    key = fields.read_cursor(cursor, bytes.isdigit)
-    return 0 if key is None else int(key[:9])
+    return int.from_bytes((fields.read_cursor(cursor) or b"")[:4])
 
 
 def _summary(row: FoundSummary, seconds: int) -> Summary:

@@ -8,7 +8,7 @@ import uuid
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 from msgspec import structs
@@ -42,7 +42,8 @@ from journeyman.units import DAY_S, NS_PER_S
 
 ASKED_AT_ONCE = 200  # requests that share a batch and its sync
 _FINISH_ERRORS = (404, 409)
-_route = partial(Route, tag="work queue")
+NAMES: Final = {"job": values.JOB_ID, "queue": values.QUEUE_NAME, "event": values.STEP_NAME}
+_route = partial(Route, tag="work queue", names=NAMES)
 
 Totals = list[tuple[int, int]]
 
