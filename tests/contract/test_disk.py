@@ -22,6 +22,7 @@ class TestRealDisk(DiskContract):
         return str(tmp_path)
 
 
+@pytest.mark.slow
 class TestPostgresDisk(DiskContract):
     @pytest.fixture
     def disk(self, data_address):

@@ -45,6 +45,7 @@ FIVE = ("Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "Africa/Cair
 S = 1_000_000_000
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("zone", FIVE)
 def test_ten_years_of_nights_each_exactly_once(zone):
     """Half past two exists once, twice or not at all: a nightly job runs once on every day."""
@@ -61,6 +62,7 @@ def test_ten_years_of_nights_each_exactly_once(zone):
     assert all(name[11:16] in ("03:00", "02:30") for name in odd)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("zone", FIVE)
 def test_ten_years_of_minutes_without_a_gap(zone):
     """Every minute of elapsed time in the hours around each jump of the clock."""

@@ -64,6 +64,7 @@ WEEKDAYS = st.one_of(
 EXPRESSIONS = st.tuples(MINUTES, HOURS, DAYS, MONTHS, WEEKDAYS).map(" ".join)
 
 
+@pytest.mark.slow
 @given(st.sampled_from(NIGHTS), EXPRESSIONS, st.integers(0, 1440))
 @settings(max_examples=cases(200))
 def test_a_night_when_the_clock_jumps(night, expression, lead_minutes):

@@ -64,7 +64,7 @@ def check(lake: Lake, records: list[workq.Record]) -> None:
 def test_jobs_are_whole_wherever_their_records_are(small_units, tmp_path):
     directory, path = tmp_path / "workq", str(tmp_path / "lake")
     directory.mkdir()
-    records = busy_log(1, jobs=60)
+    records = busy_log(1, jobs=30)
     half, most = len(records) // 2, len(records) * 3 // 4
     for number, (begin, end) in enumerate(((0, half), (half, most), (most, len(records))), 1):
         append(directory, number, records[begin:end])

@@ -193,7 +193,7 @@ def test_an_ingest_that_finds_nothing_new_asks_for_no_session(tmp_path):
 @pytest.mark.slow
 def test_a_reader_never_sees_half_of_an_ingest(tmp_path):
     """It reads all tables again and again while others are written."""
-    records, path = busy_log(5, jobs=60), str(tmp_path / "lake")
+    records, path = busy_log(5, jobs=30), str(tmp_path / "lake")
     rounds = 100 if DEEP else 5
     log = write_workq(tmp_path / "workq", records[:1])
     ingest(session, path, {"workq": [log]}, host="a")

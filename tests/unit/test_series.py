@@ -156,6 +156,7 @@ def everything(lane: Any, to_s: int) -> list[Any]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("saves", [False, True])
 def test_a_follower_that_was_killed_comes_to_the_same_figures(tmp_path: Path, saves: bool):
     records, end_s = shop_log(6_000), 7_000
