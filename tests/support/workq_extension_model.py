@@ -6,26 +6,40 @@ several clients got a job is the choice of the engine; whether it may have it is
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import TypeAlias
+from uuid import UUID
+
+from msgspec import structs
 
 from journeyman.engines.workq.ledger_entries import StoredJobOptions
+from journeyman.engines.workq.parks import TIMED_OUT
+from journeyman.engines.workq.step_table import StepKey
+from journeyman.folds.workq import NEVER_NS
 from journeyman.formats.workq import CANCELLATION
 from journeyman.protocols.workq.commands import (
     NO_LIMITS,
     Add,
     AddOptions,
     Complaint,
+    Emit,
     Fail,
+    JobWait,
     Lease,
     Limits,
+    Park,
+    RecordStep,
     RefusedLine,
     Touch,
 )
 from journeyman.protocols.workq.replies import DONE, NOT_FOUND, Finished, Reply
 
 MS = 1_000_000
-NEW, COMPLETED, FAILED, PENDING, LEASED = range(5)
-UNFINISHED = (NEW, PENDING, LEASED)
+RETENTION_NS = 200 * MS  # of events
+NEW, COMPLETED, FAILED, PENDING, LEASED, PARKED = range(6)
+UNFINISHED = (NEW, PENDING, LEASED, PARKED)
+Steps: TypeAlias = dict[StepKey, bytes]
 
 
 @dataclass(slots=True)
@@ -42,14 +56,23 @@ class PlainJob:
     touched: bool = False
     result: bytes | None = None
     is_cancelled: bool = False
+    given_back: int = 0  # attempts that ended so
+    parks: int = 0
+    wait: JobWait | None = None  # of a parked job
+    steps: Steps = field(default_factory=dict)
+    added_ns: int = 0
 
-    @property
-    def added_ns(self) -> int:
-        return self.expires_ns - self.add.ttl_ms * MS
+    def __post_init__(self) -> None:
+        self.added_ns = self.expires_ns - self.add.ttl_ms * MS
 
     @property
     def key(self) -> str:
         return "" if self.add.options is None else self.add.options.key
+
+    def end_park(self, now_ns: int) -> None:
+        """Its TTL begins again."""
+        if self.wait is not None:
+            self.wait, self.expires_ns = None, now_ns + self.add.ttl_ms * MS
 
 
 @dataclass(slots=True)
@@ -72,6 +95,7 @@ class Model:
     waiters: dict[int, Lease] = field(default_factory=dict)
     results: dict[int, bytes] = field(default_factory=dict)  # clients that wait for a result
     answers: dict[int, Reply] = field(default_factory=dict)  # to those
+    events: dict[str, tuple[bytes, int]] = field(default_factory=dict)  # value, when it happened
     places: int = 0
 
     # -- who may have what --
@@ -167,6 +191,9 @@ class Model:
     def finish(self, job_id: bytes, *, success: bool, result: bytes = b"") -> None:
         job = self.jobs[job_id]
         job.state, job.result = COMPLETED if success else FAILED, result
+        job.end_park(self.now_ns)
+        if success:
+            job.steps = {}
         self.answer(job_id, Finished(job_id, success, result))
         self.tell_children(job_id, success)
         self.settle()
@@ -187,6 +214,7 @@ class Model:
             if 0 < job.add.max_attempts <= job.attempts:
                 self.finish(command.job_id, success=False)
             else:
+                job.given_back += 1
                 self.wait_again(job, command.delay_ms)
             return DONE
         job.fails += 1
@@ -200,6 +228,7 @@ class Model:
 
     def wait_again(self, job: PlainJob, delay_ms: int | None = None) -> None:
         delay_ms = job.add.retry_delay_ms if delay_ms is None else delay_ms
+        job.end_park(self.now_ns)
         job.state, job.ready_ns = PENDING, self.now_ns + delay_ms * MS if delay_ms else 0
 
     def touch(self, command: Touch) -> Reply:
@@ -251,8 +280,85 @@ class Model:
             return NOT_FOUND
         if job.state != FAILED:
             return RefusedLine(Complaint.NOT_DEAD)
-        self.begin(job.add)
+        self.begin(job.add).steps = job.steps
         return DONE
+
+    # -- steps, parks, events --
+
+    def record_step(self, command: RecordStep) -> Reply:
+        refused = self.refusal(command.job_id, command.attempt)
+        if refused is None:
+            key = StepKey(command.name, command.number)
+            self.jobs[command.job_id].steps.setdefault(key, command.value)
+        return refused or DONE
+
+    def park(self, command: Park) -> Reply | Steps:
+        """The step, if the wait is over already."""
+        job, wait = self.jobs.get(command.job_id), command.wait
+        if job is not None and job.state == PARKED and command.attempt == job.attempts:
+            return DONE
+        refused = self.refusal(command.job_id, command.attempt)
+        if refused is not None:
+            return refused
+        assert job is not None
+        if job.add.max_attempts:
+            return RefusedLine(Complaint.HAS_MAX_ATTEMPTS)
+        if wait.within_ms:
+            until_ns = self.now_ns + wait.within_ms * MS
+            wait = structs.replace(wait, until_ns=until_ns, within_ms=0)
+        if step := self.step_of(job, wait):
+            return step
+        job.state, job.wait, job.expires_ns = PARKED, wait, NEVER_NS
+        job.parks += 1
+        return DONE
+
+    def refusal(self, job_id: bytes, attempt: int) -> Reply | None:
+        job = self.jobs.get(job_id)
+        if job is None:
+            return NOT_FOUND
+        if job.state != LEASED:
+            return RefusedLine(Complaint.CANCELLED if job.is_cancelled else Complaint.NOT_LEASED)
+        return None if attempt == job.attempts else RefusedLine(Complaint.LEASED_AGAIN)
+
+    def step_of(self, job: PlainJob, wait: JobWait) -> Steps:
+        """What the wait has come to, which is recorded; empty: it goes on."""
+        own, late = (StepKey(wait.step + end, wait.number) for end in ("", TIMED_OUT))
+        goes_on = any(self.is_unfinished(UUID(text).bytes) for text in wait.jobs)
+        if own in job.steps and not goes_on:
+            key, value = own, job.steps[own]
+        elif late in job.steps:
+            key, value = late, job.steps[late]
+        elif wait.event in self.events:
+            key, value = own, self.events[wait.event][0]
+        elif wait.jobs and not goes_on:
+            key, value = own, b""
+        elif 0 < wait.until_ns <= self.now_ns:
+            key, value = late if wait.event or wait.jobs else own, b""
+        else:
+            return {}
+        job.steps.setdefault(key, value)
+        return {key: value}
+
+    def is_unfinished(self, job_id: bytes) -> bool:
+        job = self.jobs.get(job_id)
+        return job_id in self.children or (job is not None and job.state in UNFINISHED)
+
+    def wake(self, recorded: Callable[[bytes], Steps] = lambda _: {}) -> None:
+        """Those whose wait is over. ``recorded``: by the engine; of a time and an end of the last
+        job that come together, either may be first."""
+        for job_id, job in self.jobs.items():
+            if job.wait is None:
+                continue
+            late = StepKey(job.wait.step + TIMED_OUT, job.wait.number)
+            if job.wait.jobs and 0 < job.wait.until_ns <= self.now_ns and late in recorded(job_id):
+                job.steps[late] = b""
+            if self.step_of(job, job.wait):
+                job.end_park(self.now_ns)
+                job.state, job.ready_ns = PENDING, 0
+
+    def emit(self, command: Emit) -> Reply:
+        value, _ = self.events.setdefault(command.name, (command.value, self.now_ns))
+        return DONE if value == command.value else RefusedLine(Complaint.EVENT_DIFFERS)
 
     def tell_children(self, parent: bytes, succeeded: bool) -> None:
         for child in self.children.values():
@@ -272,7 +378,7 @@ class Model:
 
     # -- time --
 
-    def due(self) -> None:
+    def due(self, recorded: Callable[[bytes], Steps]) -> None:
         for job_id, job in sorted(self.jobs.items()):
             if job.expires_ns <= self.now_ns and job_id in self.jobs:
                 self.end(job_id)
@@ -285,6 +391,7 @@ class Model:
         for job in self.jobs.values():
             if 0 < job.ready_ns <= self.now_ns:
                 job.ready_ns = 0
+        self.wake(recorded)
 
     def restart(self, known: dict[bytes, StoredJobOptions]) -> None:
         """``known``: what the ledger has of jobs; the leases of a key are counted by it."""

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from journeyman.engines.workq.engine import WorkqEngine
 from journeyman.engines.workq.packed import (
+    CANCELLED,
     EXHAUSTED,
     FAILED,
     FAR,
@@ -38,7 +39,7 @@ def facts(entry: Entry, names: dict[int, str]) -> tuple[object, ...]:
         fields.parks,
         waits_or_result if stage == PARKED else None,
         names[fields.queue],
-        {EXHAUSTED: FAILED, PARKED: PENDING}.get(stage, stage),
+        {CANCELLED: FAILED, EXHAUSTED: FAILED, PARKED: PENDING}.get(stage, stage),
         attempts,
         fails,
         result,

@@ -209,6 +209,15 @@ def test_any_prefix_of_the_log_loads_and_wakes(story):
         assert state(story) in {"ready", "leased"}
 
 
+def test_a_job_that_was_woken_does_not_wait_for_its_retry_delay_after_a_restart(story):
+    story.decide(ask.Add(B, "p", DAY_MS, DAY_MS, b"", max_fails=3, retry_delay_ms=60_000))
+    story.decide(ask.Lease(("p",), 0, 1, "w"))
+    story.decide(ask.Park(B, ask.JobWait("wait", within_ms=1000), 1))
+    story.wait(2)
+    story.restart()
+    assert isinstance(story.decide(ask.Lease(("p",), 0, 1, "w")), LeasedJobs)
+
+
 def test_a_batch_that_is_undone_leaves_a_job_as_it_was(story):
     engine = story.engine
     for wait in (ask.JobWait("wait", event="e"), ask.JobWait("wait", within_ms=5)):

@@ -100,6 +100,8 @@ class WorkqLoader:
             self._folded[job_id] = state
         if record.command == Command.TIMEOUT_ATTEMPT:
             self._timeouts_ns[job_id] = record.logged.unix_ns
+        elif record.command == Command.WAKE:  # it is ready at once: the park was no failure
+            self._timeouts_ns.pop(job_id, None)
         elif (self._rates or self._key_rates) and record.command == Command.START_ATTEMPT:
             self._note_start(job_id, state, record.logged.unix_ns)
 
