@@ -119,10 +119,10 @@ class World:
     def look(self) -> dict[str, object]:
         raise NotImplementedError
 
-    def tell(self, story: Iterable[Decidable] = STORY) -> None:
+    def tell(self, story: Iterable[Decidable] = STORY, pause_ns: int = 1_000_003) -> None:
         self.views.append(self.look())
         for command in story:
-            self.clock.advance_ns(1_000_003)
+            self.clock.advance_ns(pause_ns)
             self.do(command)
             self.views.append(self.look())
 
