@@ -9,7 +9,7 @@ each command all that is due is decided, so that nothing is left to the next one
 from __future__ import annotations
 
 import copy
-from collections import Counter, defaultdict
+from collections import defaultdict
 from itertools import count
 from random import Random
 
@@ -31,7 +31,7 @@ from journeyman.engines.workq.step_table import StepKey
 from journeyman.folds import ledger as ledger_fold
 from journeyman.formats.ledger import CODEC as LEDGER
 from journeyman.formats.ledger import Record as LedgerRecord
-from journeyman.formats.workq import Command, JobAdded, Record
+from journeyman.formats.workq import Command, Record
 from journeyman.protocols.workq.commands import (
     NO_LIMITS,
     Add,
@@ -43,6 +43,7 @@ from journeyman.protocols.workq.commands import (
     Delete,
     Emit,
     Fail,
+    Fork,
     InspectJob,
     InspectSteps,
     JobWait,
@@ -212,7 +213,6 @@ class ExtensionMachine(RuleBasedStateMachine):
         self.before: tuple[Model, dict[str, object]] | None = None
         self.deleted: set[bytes] = set()  # in the batch
         self.replaced: set[bytes] = set()  # maybe, in the batch
-        self.added_twice: set[bytes] = set()  # in one batch, once by the ledger
         self.clients = count(1)
         self.decisions = count()  # every other one may take the fast path
 
@@ -464,6 +464,15 @@ class ExtensionMachine(RuleBasedStateMachine):
         command = Emit(name, value)
         self.compare(command, self.model.emit(command))
 
+    @rule(which=st.integers(0, 9), new_id=job_ids, place=st.integers(0, 3))
+    def fork(self, which: int, new_id: bytes, place: int) -> None:
+        job_id = self.pick(which)
+        steps = [key for key in self.recorded(job_id) if not key.name.startswith("!")]
+        steps = steps or [StepKey("step", 1)]
+        name, number = steps[place % len(steps)]
+        command = Fork(job_id, new_id, name.removesuffix(parks.TIMED_OUT), number)
+        self.compare(command, self.model.fork(command))
+
     def pick(self, which: int) -> bytes:
         """Mostly a job that is leased, if need be now."""
         if not self.leased() and which < MOSTLY:
@@ -503,9 +512,6 @@ class ExtensionMachine(RuleBasedStateMachine):
     @rule()
     def commit(self) -> None:
         assert self.batch is not None
-        adds = Counter(each.job_id for each in self.batch[0] if isinstance(each, JobAdded))
-        in_ledger = self.engine._state.extensions.added_now
-        self.added_twice |= {job_id for job_id in in_ledger if adds[job_id] > 1}
         self.ledger += self.batch[1]
         self.log += self.batch[0]
         self.batch = self.before = None
@@ -519,13 +525,16 @@ class ExtensionMachine(RuleBasedStateMachine):
         now_ns = self.model.now_ns
         self.model, before = self.before
         assert snapshot(self.engine) == before
-        # The order of jobs that wait for the same one may be another: it is not promised.
-        children_of = self.engine._state.extensions.children_of.values()
-        order = dict.fromkeys(job_id for children in children_of for job_id in children)
-        self.model.children = {job_id: self.model.children[job_id] for job_id in order}
+        self.take_order_of_children()
         self.model.now_ns = now_ns
         self.batch = self.before = None
         self.let_time_pass()
+
+    def take_order_of_children(self) -> None:
+        """Of jobs that wait for the same one, the order may be another now: it is not promised."""
+        children_of = self.engine._state.extensions.children_of.values()
+        order = dict.fromkeys(job_id for children in children_of for job_id in children)
+        self.model.children = {job_id: self.model.children[job_id] for job_id in order}
 
     # -- what holds at all times --
 
@@ -585,12 +594,12 @@ class ExtensionsInLog(ExtensionMachine):
     @precondition(lambda self: self.batch is None)
     @rule()
     def crash(self) -> None:
-        forgetting = self.engine._state.extensions.forgetting.keys()
-        if forgetting - self.model.jobs.keys() or forgetting & self.added_twice:
+        if self.engine._state.extensions.forgetting.keys() - self.model.jobs.keys():
             return  # added and gone in one batch: the ledger may add it once more
         self.model.now_ns += 1_013  # records have moments of their own, a little ahead of the time
         self.engine = load(self.log, self.ledger, self.model.now_ns)
         self.model.restart(loaded_extensions(self.ledger).options)
+        self.take_order_of_children()
         self.let_time_pass()
 
     @precondition(lambda self: self.batch is not None)
@@ -606,7 +615,7 @@ class ExtensionsInLog(ExtensionMachine):
         for job_id, job in before.jobs.items():
             assert (job_id in jobs) == (job.expires_ns > self.model.now_ns)
         there = jobs.keys() | found._state.extensions.children.keys()
-        assert before.children.keys() - self.deleted <= there
+        assert before.children.keys() - self.deleted - self.replaced <= there
         for job_id, child in found._state.extensions.children.items():
             waited = before.children.get(job_id)
             if waited is not None and waited.add == child.job and not waited.failed:
@@ -634,8 +643,9 @@ class ExtensionsInLog(ExtensionMachine):
             reply = found.decide(InspectJob(job_id), self.model.now_ns).reply
             if isinstance(reply, JobList):
                 steps = steps_in(found.decide(InspectSteps(job_id), self.model.now_ns).reply)
-                # A job that another one was to replace may be gone as well.
-                assert job_id in self.replaced or job.steps.items() <= steps.items()
+                # A job that was to go, or to be replaced, may be gone as well.
+                may_be_gone = job_id in self.replaced | self.deleted
+                assert may_be_gone or job.steps.items() <= steps.items()
                 if job.wait is not None and reply.jobs[0].state != "waiting":
                     ends = [
                         StepKey(job.wait.step + end, job.wait.number)
@@ -647,7 +657,7 @@ class ExtensionsInLog(ExtensionMachine):
 MOVES = {
     **dict.fromkeys(("lease", "park"), 6),
     **dict.fromkeys(("time", "record_step", "emit", "crash"), 3),
-    **dict.fromkeys(("add", "add_child", "complete", "fail", "requeue"), 2),
+    **dict.fromkeys(("add", "add_child", "complete", "fail", "requeue", "fork"), 2),
     **dict.fromkeys(("release", "delete", "cancel", "begin", "between"), 1),
     **dict.fromkeys(("commit", "undo"), 2),
 }
@@ -686,6 +696,8 @@ def walk(seed: int, moves: int) -> None:
                 machine.time_goes_on(chance.choice((310_011, 5_370_057, 61_370_091)))
             case "record_step":
                 machine.record_step(which, chance.randint(1, 2), b"%d" % which, attempt)
+            case "fork":
+                machine.fork(which, job_id, chance.randrange(4))
             case "emit":
                 machine.emit(chance.choice(("e", "f")), b"1")
             case "add":

@@ -13,6 +13,7 @@ from uuid import UUID
 
 from msgspec import structs
 
+from journeyman.engines.workq.forks import FORKED, ORIGIN
 from journeyman.engines.workq.ledger_entries import StoredJobOptions
 from journeyman.engines.workq.parks import TIMED_OUT
 from journeyman.engines.workq.step_table import StepKey
@@ -25,6 +26,7 @@ from journeyman.protocols.workq.commands import (
     Complaint,
     Emit,
     Fail,
+    Fork,
     JobWait,
     Lease,
     Limits,
@@ -33,7 +35,7 @@ from journeyman.protocols.workq.commands import (
     RefusedLine,
     Touch,
 )
-from journeyman.protocols.workq.replies import DONE, NOT_FOUND, Finished, Reply
+from journeyman.protocols.workq.replies import DONE, NOT_FOUND, Finished, Reply, id_text
 
 MS = 1_000_000
 RETENTION_NS = 200 * MS  # of events
@@ -192,8 +194,6 @@ class Model:
         job = self.jobs[job_id]
         job.state, job.result = COMPLETED if success else FAILED, result
         job.end_park(self.now_ns)
-        if success:
-            job.steps = {}
         self.answer(job_id, Finished(job_id, success, result))
         self.tell_children(job_id, success)
         self.settle()
@@ -355,6 +355,30 @@ class Model:
             if self.step_of(job, job.wait):
                 job.end_park(self.now_ns)
                 job.state, job.ready_ns = PENDING, 0
+
+    def fork(self, command: Fork) -> Reply:
+        job, taken = self.jobs.get(command.job_id), self.jobs.get(command.new_id)
+        if job is None:
+            return NOT_FOUND
+        origin = f"{id_text(command.job_id)} {command.name}#{command.number}".encode()
+        if taken is not None and taken.steps.get(ORIGIN) == origin:
+            return DONE
+        ends = [StepKey(command.name + late, command.number) for late in ("", TIMED_OUT)]
+        if not any(end in job.steps for end in ends):
+            return RefusedLine(Complaint.UNKNOWN_STEP)
+        if taken is not None or command.new_id in self.children:
+            return RefusedLine(Complaint.DUPLICATE_JOB)
+        options = AddOptions(job.key)
+        forked = self.begin(job.add._replace(job_id=command.new_id, options=options))
+        forked.steps[ORIGIN] = origin
+        for key, value in job.steps.items():
+            if key in ends:
+                break
+            if not key.name.startswith("!"):
+                forked.steps[key] = value
+        number = 1 + sum(key.name == FORKED for key in job.steps)
+        job.steps[StepKey(FORKED, number)] = id_text(command.new_id).encode()
+        return DONE
 
     def emit(self, command: Emit) -> Reply:
         value, _ = self.events.setdefault(command.name, (command.value, self.now_ns))

@@ -136,6 +136,7 @@ def expected_orders(queue: WorkqEngine) -> dict[str, list[bytes]]:
             if fields.begins_ns is not None:
                 begins_ns = fields.begins_ns
             ends_ns = begins_ns if begins_ns == FAR else begins_ns + fields.ttl_ms * NS_PER_MS
+            ends_ns = ends_ns if fields.begins_ns is None else min(ends_ns, FAR)
             found["expiries"] += [] if stage == PARKED else [moment_key(ends_ns, job_id)]
         if stage == LEASED:
             found["leases"].append(moment_key(moment_ns, job_id))

@@ -255,3 +255,20 @@ def test_recorded_steps_that_changed_code_does_not_ask_for_are_told(caplog, vers
         assert job.state() == "done"
         assert [line.text for line in job.progress().log] == [told]
         assert told in caplog.text
+
+
+def test_a_completed_job_that_was_requeued_can_be_forked_after_a_restart(story):
+    options = ask.AddOptions("key")
+    story.decide(ask.Add(C, "p", DAY_MS, DAY_MS, b"", options=options))
+    story.decide(ask.Lease(("p",), 0, 1, "w"))
+    story.decide(ask.RecordStep(C, "charge", 1, b"1", 1))
+    story.decide(ask.Fail(C, b"", is_final=True))
+    story.decide(ask.Requeue(C))
+    story.decide(ask.Lease(("p",), 0, 1, "w"))
+    story.decide(ask.RecordStep(C, "ship", 1, b"2", 1))
+    story.decide(ask.Complete(C, b""))
+    story.wait(5)  # what a start need not know is forgotten
+    story.restart()
+    assert fork(story, "ship", of=C, new_id=D) == DONE
+    assert given(story, D) == {("charge", 1): b"1"}
+    assert view(story, D).key == "key"

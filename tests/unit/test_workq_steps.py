@@ -182,6 +182,28 @@ def test_a_job_that_takes_the_id_has_none_of_the_steps(story):
     assert story.steps() == {("charge", 1): b"2"}
 
 
+def test_a_job_that_takes_the_id_in_the_batch_of_a_requeue_has_none_either(story):
+    story.step("charge", b"1")
+    story.decide(ask.Fail(A, b"", is_final=True))
+    story.engine.begin_batch()
+    options = ask.AddOptions("key", replaces_finished=True)
+    for command in (
+        *(ask.Requeue(A), ask.Complete(A, b"")),
+        ask.Add(A, "q", DAY_MS, DAY_MS, b"", options=options),
+    ):
+        outcome = story.engine.decide(command, story.now_ns)
+        assert outcome.reply == DONE
+        story.log += outcome.records
+    story.ledger += story.engine.take_ledger()
+    story.engine.commit_batch()
+    for seconds in (0, 5):
+        story.now_ns += seconds * NS_PER_S
+        story.restart()
+        story.decide(WorkqDue())
+        assert story.steps() == {}
+        assert story.decide(ask.InspectJob(A)).jobs[0].key == "key"
+
+
 def test_a_batch_that_is_undone_leaves_the_steps_as_they_were(story):
     story.step("charge", b"1")
     size = story.engine._state.extensions.steps.size

@@ -74,7 +74,7 @@ def add(state: WorkqState, command: commands.Add, _client: Client) -> replies.Re
         command
     )
     key = namespace = ""
-    if options is not None or state.extensions.children:
+    if options is not None or state.extensions.children or state.extensions.added_now:
         refused = refusal(state, job_id, payload, options)
         if refused is not None:
             return refused
@@ -257,6 +257,7 @@ def make_room(state: WorkqState, job: commands.Add | commands.ScheduleJob) -> No
     """The job of this id goes, if there is one: this one takes its place, for certain."""
     job_id = job.job_id
     entry = state.jobs.get(job_id)
+    state.extensions.added_now.pop(job_id, None)  # the ledger has a former job
     if entry is None:
         return
     if _is_unstarted(entry):

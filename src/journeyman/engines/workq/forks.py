@@ -84,8 +84,8 @@ def forks_of(state: WorkqState, job_id: bytes) -> tuple[str, ...]:
 
 
 def _add_like(state: WorkqState, entry: packed.Entry, command: Fork) -> None:
-    """Add a job as this one was added. Who had sent that one is known while it is unfinished or
-    dead: jobs that follow the new one may be added where both senders may add."""
+    """Add a job as this one was added: with its key, and for its sender. Jobs that follow the new
+    one may be added where both senders may add."""
     fields = packed.fields_of(packed.spec_of(entry))
     options = state.extensions.options.get(command.job_id, StoredJobOptions())
     namespace = options.namespace

@@ -100,8 +100,8 @@ class WorkqLoader:
             self._folded[job_id] = state
         if record.command == Command.TIMEOUT_ATTEMPT:
             self._timeouts_ns[job_id] = record.logged.unix_ns
-        elif record.command == Command.WAKE:  # it is ready at once: the park was no failure
-            self._timeouts_ns.pop(job_id, None)
+        elif record.command == Command.WAKE and isinstance(state, FoldedJob) and state.parks:
+            self._timeouts_ns.pop(job_id, None)  # it is ready at once: the park was no failure
         elif (self._rates or self._key_rates) and record.command == Command.START_ATTEMPT:
             self._note_start(job_id, state, record.logged.unix_ns)
 
@@ -269,9 +269,11 @@ class WorkqLoader:
             state.extensions.set_limits(queue, limits)
             queue.starts.extend(sorted(self._starts.get(name, ())))
         self._finish_key_starts()
+        with_steps = {step.job_id for step in loaded.steps.values()}
         for job_id, options in loaded.options.items():
             entry = state.jobs.get(job_id)
-            if entry is not None and packed.opened(entry)[1] != packed.COMPLETED:
+            stage = None if entry is None else packed.opened(entry)[1]
+            if stage is not None and (stage != packed.COMPLETED or job_id in with_steps):
                 state.extensions.options[job_id] = options
             elif entry is not None or job_id not in loaded.children:
                 state.extensions.forget_options(job_id, options, self._now_ns)

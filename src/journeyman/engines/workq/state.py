@@ -468,7 +468,9 @@ class WorkqState:
         extensions.drop(extensions.watched, job_id)
         if is_gone:
             self._drop_options(job_id)
-        elif stage == packed.COMPLETED and (options := extensions.options.get(job_id)) is not None:
+        elif stage != packed.COMPLETED or job_id in extensions.steps:
+            return  # they may go on, or be forked
+        elif (options := extensions.options.get(job_id)) is not None:
             extensions.drop(extensions.options, job_id)
             extensions.forget_options(job_id, options, self.now_ns)
 
