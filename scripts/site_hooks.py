@@ -2,7 +2,8 @@
 
 README.md                                 the first page of the site
 CHANGELOG.md, CONTRIBUTING.md, SECURITY.md  pages beside it
-api_reference.py                          a page that is made from the source
+api_reference.py, columns_reference.py, command_reference.py
+                                          pages that are made from the source
 [the log](../src/journeyman/logs.py)      plain text: sources are not part of the site
 the tokens of the console                 colours of the site
 llms.txt                                  the pages with their first sentences, for language models
@@ -20,10 +21,17 @@ from mkdocs.structure.files import File, Files
 
 sys.path.insert(0, str(Path(__file__).parent))
 import api_reference
+import columns_reference
+import command_reference
 
 ROOT = Path(__file__).parent.parent
 PAGES = {"README.md": "index.md"} | {
     name: name for name in ("CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")
+}
+GENERATED = {
+    "api-reference.md": api_reference.page,
+    "columns-reference.md": columns_reference.page,
+    "command-reference.md": command_reference.page,
 }
 STYLE = "stylesheets/journeyman.css"
 TOKENS = ROOT / "src" / "journeyman" / "servers" / "http" / "console" / "assets" / "tokens.css"
@@ -43,7 +51,8 @@ _SCHEME = re.compile(r"[a-z]+:")
 def on_files(files: Files, config: Any, **_: Any) -> Files:
     for name, page in PAGES.items():
         files.append(File.generated(config, page, content=(ROOT / name).read_text()))
-    files.append(File.generated(config, "api-reference.md", content=api_reference.page()))
+    for name, page in GENERATED.items():
+        files.append(File.generated(config, name, content=page()))
     files.append(File.generated(config, STYLE, content=TOKENS.read_text() + THEME))
     config.extra_css.append(STYLE)
     return files

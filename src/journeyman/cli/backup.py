@@ -39,14 +39,16 @@ FOLLOW_S = 1.0
 FOLLOW_KEPT = 3600
 THIN_S = 600.0  # between two looks for backups that are too old
 
-data_option = click.option("--data", type=click.Path(), metavar="DIR", help="Data directory.")
+data_option = click.option("--data", type=click.Path(), metavar="DIR",
+                           help="Data directory. [default: data.directory]")  # fmt: skip
 
 
 @click.command("backup")
 @click.argument("target")
 @settings_options
 @data_option
-@click.option("--every", type=FiniteRange(0.1, 31_536_000), metavar="SECONDS", help="Repeat.")
+@click.option("--every", type=FiniteRange(0.1, 31_536_000), metavar="SECONDS",
+              help="Repeat until interrupted.")  # fmt: skip
 @click.option(
     "--follow",
     is_flag=True,
@@ -194,7 +196,8 @@ def _data_directory(settings: Settings) -> str:
 
 @click.command("restore")
 @click.argument("target")
-@click.option("--data", type=click.Path(), required=True, metavar="DIR", help="New directory.")
+@click.option("--data", type=click.Path(), required=True, metavar="DIR",
+              help="New directory: missing or empty.")  # fmt: skip
 @click.option("--at", type=MOMENT, help="Restore the state at this time, if the backups allow it.")
 @click.pass_context
 def restore_command(ctx: click.Context, target: str, data: str, at: int | None) -> None:

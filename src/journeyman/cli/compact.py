@@ -35,7 +35,7 @@ from journeyman.logs.workq.log import WorkqLog
     "--archive",
     type=click.Path(),
     metavar="DIR",
-    help="kestrel: move segments to DIR instead of deleting them.",
+    help="kestrel: move segments to DIR, as archive~NAME, instead of deleting them.",
 )
 @output.format_options
 @output.quiet_option

@@ -70,7 +70,10 @@ def deploy() -> None:
 
 
 _into = click.option(
-    "--into", type=click.Path(path_type=Path), metavar="DIR", help="Write files instead."
+    "--into",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Write the files there instead; existing files are not replaced.",
 )
 _image = click.option("--image", default=IMAGE, show_default=True, help="Image of the server.")
 _host = click.option(

@@ -68,8 +68,10 @@ class CheckResult(NamedTuple):
 
 @click.command()
 @settings_options
-@click.option("--data", type=click.Path(), metavar="DIR", help="Data directory.")
-@click.option("--verify", "verify_all", is_flag=True, help="Verify logs of any size.")
+@click.option("--data", type=click.Path(), metavar="DIR",
+              help="Data directory. [default: data.directory]")  # fmt: skip
+@click.option("--verify", "verify_all", is_flag=True,
+              help="Verify logs of any size. [default: up to 256 MiB]")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="JSON lines instead of text.")
 @click.pass_context
 def doctor(

@@ -98,7 +98,7 @@ _MEANT_FOR = {
     show_default=True,
     help="When the log begins: ISO 8601, nanoseconds or `now`.",
 )
-@click.option("--force", is_flag=True, help="Replace an existing log.")
+@click.option("--force", is_flag=True, help="Replace an existing log, unless it is in use.")
 @output.format_options
 @output.quiet_option
 @click.pass_context

@@ -78,7 +78,7 @@ def _records(codec: Codec[Any], data: bytes) -> list[Any]:
 @click.argument("path", type=click.Path())
 @dialect_option
 @output.queue_option
-@click.option("--dry-run", is_flag=True, help="Only report what would be done.")
+@click.option("--dry-run", is_flag=True, help="Only report what would be done; takes no lock.")
 @click.option(
     "--take-back",
     type=click.Path(exists=True, dir_okay=False),

@@ -59,13 +59,14 @@ class LikeTheServer(logging.Formatter):
 @click.option("--grace", type=FiniteRange(0, 86_400), default=60.0, show_default=True,
               metavar="SECONDS", help="How long running jobs may take after SIGTERM.")  # fmt: skip
 @click.option("--max-jobs", type=click.IntRange(0), default=0, metavar="N",
-              help="Replace a process after N jobs.")  # fmt: skip
+              help="Replace a process after N jobs; its running jobs are finished.")  # fmt: skip
 @click.option("--max-memory", type=click.IntRange(0), default=0, metavar="MB",
               help="Replace a process that uses more memory.")  # fmt: skip
 @click.option("--name", default="", help="Name of this worker. [default: HOST-PID]")
 @click.option("--metrics", metavar="[HOST:]PORT", help="Serve Prometheus metrics here.")
 @server_option
-@click.option("--log-level", type=click.Choice(_LEVELS), default="info", show_default=True)
+@click.option("--log-level", type=click.Choice(_LEVELS), default="info", show_default=True,
+              help="Least level of messages; debug adds tracebacks.")  # fmt: skip
 def worker(
     app: str | App,
     queues: tuple[str, ...],

@@ -65,7 +65,8 @@ TIMETABLES: Final[dict[str, Any]] = {
               help="How long the history is.")  # fmt: skip
 @click.option("--seed", type=int, default=1, show_default=True, help="Another seed, another past.")
 @click.option("--http-port", type=click.IntRange(0, 65_535), default=USUAL_HTTP_PORT,
-              show_default=True, help="Port of the console.")  # fmt: skip
+              show_default=True,
+              help="Port of the console; another one if it is taken.")  # fmt: skip
 @click.option("--no-serve", is_flag=True, help="Write the data directory and stop.")
 def demo(directory: Path, hours: int, seed: int, http_port: int, no_serve: bool) -> int:
     """Make a data directory with the history of a shop, and serve it until Ctrl-C.

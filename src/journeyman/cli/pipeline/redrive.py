@@ -75,7 +75,8 @@ class _Wanted:
 @click.option("--to", metavar="HOST:PORT", help="The server.")
 @click.option("--record", metavar="FILE", help="The record of what was sent.")
 @click.option("--yes", is_flag=True, help="Send; without it, only show what would be sent.")
-@click.option("--limit", type=click.IntRange(min=1), default=1000, show_default=True)
+@click.option("--limit", type=click.IntRange(min=1), default=1000, show_default=True,
+              help="Jobs at most, those with the oldest records first.")  # fmt: skip
 @click.option(
     "--rate",
     type=FiniteRange(min=0, min_open=True),

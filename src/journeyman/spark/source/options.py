@@ -127,7 +127,7 @@ def columns(text: str) -> list[StructField]:
     return found
 
 
-# docs/spark.md shows these comments: run scripts/spark_columns.py after a change.
+# Users see the text behind the type as the comment of the column, in Spark and on the site.
 ENVELOPE: Final = columns(
     """
     _log       string     the log; two hosts are two logs, so group by `_log` and `key`
