@@ -275,7 +275,6 @@ class PairStory:
             for module, name, double in (
                 (psycopg, "connect", connect_to_database),
                 (database, "hang_up", lambda connection: connection.hang_up()),
-                (guard, "hang_up", lambda connection: connection.hang_up()),
                 (guard, "socket", replaced(socket, create_connection=connect_to_server)),
                 (guard, "os", replaced(os, getpid=lambda: machine().process_id)),
                 (guard, "_machine", lambda: machine().name),
