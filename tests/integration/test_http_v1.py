@@ -624,6 +624,12 @@ def test_answers_have_etags_and_are_compressed(server):
         ("GET", "/v1/work/jobs?limit=", "", (400, "invalid_parameter")),
         ("GET", "/v1/work/jobs?since=2026-02-30", "", (400, "invalid_time")),
         ("GET", "/v1/work/jobs/17", "", (400, "invalid_id")),
+        (
+            "POST",
+            "/v1/work/requeue",
+            '{"ids": ["d452bd23-1a87-5d84-92e3-190ba883e444*"]}',
+            (400, "invalid_id"),
+        ),
         ("POST", "/v1/work/jobs", "{", (400, "invalid_body")),
         ("POST", "/v1/work/jobs", "[" * 100_000, (400, "invalid_body")),
         ("POST", "/v1/work/jobs", '{"queue":"a b"}', (400, "invalid_body")),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import re
 import uuid
 from collections import Counter
 from collections.abc import Callable
@@ -42,6 +43,7 @@ from journeyman.units import DAY_S, NS_PER_S
 
 ASKED_AT_ONCE = 200  # requests that share a batch and its sync
 _FINISH_ERRORS = (404, 409)
+_JOB_ID: Final = re.compile(values.JOB_ID)
 NAMES: Final = {"job": values.JOB_ID, "queue": values.QUEUE_NAME, "event": values.STEP_NAME}
 _route = partial(Route, tag="work queue", names=NAMES)
 
@@ -507,7 +509,8 @@ def _options(body: values.AddJob, job_id: bytes, payload: bytes) -> commands.Add
 
 
 def parse_id(text: str) -> bytes:
-    job_id = read_id(text.encode(errors="surrogateescape"))
+    # The work queue reads whatever begins with an id, as workq does; here nothing may follow.
+    job_id = read_id(text.encode()) if _JOB_ID.fullmatch(text) else None
     if job_id is None:
         raise ApiError(400, f"an id is a UUID, not {text[:60]!r}", "invalid_id")
     return job_id
