@@ -242,8 +242,9 @@ def test_parked_and_woken_jobs_are_loaded_in_bulk_and_not_one_by_one():
     """A hundred thousand of them would take eight seconds more at a start."""
     wait = b'{"step":"wait_for:x","event":"x"}'
     records: list[Record] = []
+    fails = pack_max_fails(2, 60_000)  # a minute before a retry, and none after a wake
     for number, job_id in enumerate(IDS):
-        add = JobAdded(NOW, job_id, "q", 1000, 10**6, 0, 0, 0, b"p", None, NOW)
+        add = JobAdded(NOW, job_id, "q", 1000, 10**6, 0, 0, fails, b"p", None, NOW)
         plan = replace(add, time=Instant(START_NS + 1), command=Command.SCHEDULE)
         records += [plan if number == 3 else add, JobEvent(NOW, job_id, Command.START_ATTEMPT)]
         records.append(JobFinished(NOW, job_id, Command.PARK, wait, hidden=True))

@@ -363,8 +363,10 @@ class FoldedLog:
         )
         self._states[odd, fold.ODD] = fold.FROM_FILE
         self._look_at_adds(log, np.ascontiguousarray(fields[:, adds]), jobs[adds])
-        timeouts = kinds == Command.TIMEOUT_ATTEMPT
-        self._facts[jobs[timeouts], _TIMEOUT_NS] = logged[timeouts]
+        # A job that was woken is ready at once: its park was no failure.
+        is_woken = (kinds == Command.WAKE) & (self._states[jobs, fold.PARKS] > 0)
+        delays = np.flatnonzero((kinds == Command.TIMEOUT_ATTEMPT) | is_woken)
+        self._facts[jobs[delays], _TIMEOUT_NS] = np.where(is_woken, 0, logged)[delays]
         ends = np.flatnonzero(np.isin(kinds, (Command.COMPLETE, Command.FAIL, Command.PARK)))
         some, rows = self._states[jobs[ends]], self.records + ends
         counting = ends[(some[:, fold.RESULT] == rows) | (some[:, fold.PARKED] == rows)]
