@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 import journeyman as jm
+from journeyman.engines.workq import parks
 from journeyman.engines.workq.messages import WorkqDue
 from journeyman.errors import UsageError
 from journeyman.folds import workq as fold
@@ -102,6 +103,73 @@ def test_one_event_wakes_all_that_wait_for_it(story):
         story.decide(WorkqDue())
     assert wakes(story) == len(ids)
     assert all(story.steps(each) == {("wait", 1): b""} for each in ids)
+
+
+def park_many(story: Story, count: int) -> list[bytes]:
+    """Jobs that wait for the event e."""
+    ids = [bytes.fromhex(f"{number + 16:08x}00004000800000000000000a") for number in range(count)]
+    for job_id in ids:
+        story.decide(ask.Add(job_id, "q", DAY_MS, DAY_MS, b""))
+        story.decide(ask.Lease(("q",), 0, 1, "w"))
+        story.decide(ask.Park(job_id, ask.JobWait("wait", event="e"), 1))
+    return ids
+
+
+def test_a_large_value_of_an_event_wakes_few_jobs_at_a_time_and_is_in_memory_once(story):
+    ids, value = park_many(story, 60), b"v" * ask.MAX_STEP_BYTES
+    story.decide(ask.Emit("e", value))
+    assert sum(isinstance(each, ledger.StepDone) for each in story.ledger) < 10
+    for _ in range(60):
+        story.decide(WorkqDue())
+    assert wakes(story) == len(ids)
+    for _ in range(2):
+        steps = story.engine._state.extensions.steps
+        assert len(value) < steps.size < 2 * len(value)
+        assert len({id(story.steps(each)["wait", 1]) for each in ids}) == 1
+        story.restart()
+    for job_id in ids:
+        story.decide(ask.Delete(job_id))
+    assert story.engine._state.extensions.steps.size == 0
+
+
+def test_an_event_is_not_forgotten_before_it_has_woken_all_that_wait(story):
+    """The clock is set, or the server was down for long."""
+    ids = park_many(story, 250)
+    story.decide(ask.Emit("e", b"1"))
+    for is_restarted in (False, True):
+        story.now_ns += 40 * DAY_S * NS_PER_S
+        if is_restarted:
+            story.restart()
+        story.decide(WorkqDue(limit=10))
+    for _ in range(10):
+        story.decide(WorkqDue())
+    assert wakes(story) == len(ids)
+    extensions = story.engine._state.extensions
+    assert not extensions.ringing
+    assert not extensions.events
+
+
+def test_waking_many_jobs_is_effort_of_the_batch(story):
+    park_many(story, 20)
+    before = story.engine.effort
+    story.decide(ask.Emit("e", b"1"))
+    assert story.engine.effort > before + 20
+
+
+def test_no_namespace_can_take_all_the_room_of_events_from_the_others(story, monkeypatch):
+    monkeypatch.setattr(parks, "MAX_EVENT_BYTES", 10_000)
+    refused = ask.RefusedLine(ask.Complaint.TOO_MANY_EVENTS)
+
+    def emit(name: str, namespace: str) -> Any:
+        return story.decide(ask.Emit(name, b"v" * 700, namespace))  # 1000 bytes with the rest
+
+    assert [emit(f"a.{number}", "a.") for number in range(6)] == [DONE] * 5 + [refused]
+    story.restart()
+    assert emit("a.6", "a.") == refused
+    assert [emit(f"b.{number}", "b.") for number in range(3)] == [DONE, DONE, refused]
+    assert [emit(f"c.{number}", "") for number in range(4)] == [DONE] * 3 + [refused]
+    story.wait(31 * DAY_S)
+    assert emit("a.6", "a.") == DONE
 
 
 def test_an_event_that_does_not_come_in_time_is_another_step(story):

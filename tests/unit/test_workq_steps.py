@@ -227,6 +227,24 @@ def test_steps_are_bounded(story, monkeypatch):
     assert story.step("c", b"x" * 300) == too_many
 
 
+def test_no_namespace_can_take_all_the_room_of_steps_from_the_others(story, monkeypatch):
+    too_many = ask.RefusedLine(ask.Complaint.TOO_MANY_STEPS)
+    monkeypatch.setattr(step_table, "MAX_BYTES", 10 * step_table.STEP_BYTES)
+
+    def record(number: int, namespace: str) -> Any:
+        return story.decide(ask.RecordStep(A, "x", number, b"", 1, namespace))
+
+    assert [record(number, "q") for number in range(1, 7)] == [DONE] * 5 + [too_many]
+    story.restart()
+    assert record(7, "q") == too_many
+    assert record(8, "r") == DONE  # nothing in that namespace
+    story.engine.begin_batch()
+    story.engine.decide(ask.Delete(A), story.now_ns)
+    story.engine.undo_batch()
+    assert record(9, "q") == too_many
+    assert [record(number, "") for number in range(10, 15)] == [DONE] * 4 + [too_many]
+
+
 def test_without_a_ledger_steps_are_refused(story):
     story.engine.refuse_extensions()
     assert story.step("a", b"") == ask.RefusedLine(ask.Complaint.NO_LEDGER)

@@ -444,11 +444,12 @@ class WorkqEngine:
 
     @property
     def can_take_effort(self) -> bool:
-        return bool(self._state.extensions.children or self._state.extensions.steps.by_job)
+        extensions = self._state.extensions
+        return bool(extensions.children or extensions.steps.by_job or self._state.jobs.parked)
 
     @property
     def effort(self) -> int:
-        """How much the open batch has done for children and forks of jobs: that may be much."""
+        """How much the open batch has done for children, forks and parked jobs: maybe much."""
         return self._state.extensions.effort
 
     def take_ledger(self) -> list[LedgerRecord]:

@@ -40,6 +40,7 @@ from collections.abc import Callable
 from typing import Final, TypeVar
 
 from journeyman.engines.workq.ledger_entries import Child, StoredJobOptions
+from journeyman.engines.workq.namespace_bytes import NamespaceBytes
 from journeyman.engines.workq.progress import ProgressNotes
 from journeyman.engines.workq.queues import JobQueue, KeyRates
 from journeyman.engines.workq.step_table import (
@@ -57,6 +58,7 @@ FORGET_LIMIT: Final = 500  # options forgotten in one decision
 MAX_LINGERING: Final = 1_000_000  # keys of jobs that have ended
 FORGET_AFTER_NS: Final = 1_000_000_000
 FORMER_WORKERS: Final = 100_000  # names of workers of jobs that have ended
+EVENT_BYTES: Final = 300  # the size of an event without its value
 EVENT_RETENTION_NS: Final = 30 * DAY_MS * NS_PER_MS
 
 K = TypeVar("K")
@@ -76,6 +78,7 @@ class Extensions:
         "effort",
         "event_bytes",
         "events",
+        "events_of_namespaces",
         "forget_at_ns",
         "forgetting",
         "forgetting_parents",
@@ -108,9 +111,12 @@ class Extensions:
         self.steps = StepTable(self.note_undo)
         self.events: dict[str, StepValue] = {}  # in the order in which they happened
         self.event_bytes = 0
+        self.events_of_namespaces = NamespaceBytes(
+            lambda: ((name, len(event.value) + EVENT_BYTES) for name, event in self.events.items())
+        )
         self.retention_ns = EVENT_RETENTION_NS
         self.ringing: dict[str, None] = {}  # events for which some jobs may still be parked
-        self.watched: dict[bytes, tuple[bytes, ...]] = {}  # jobs parked until this one ends
+        self.watched: dict[bytes, dict[bytes, None]] = {}  # jobs parked until this one ends
         self.waking: dict[bytes, None] = {}  # parked jobs to be looked at
         self.begun: list[tuple[str, bytes, int]] = []  # worker, job and attempt of new leases
         self.children: dict[bytes, Child] = {}
@@ -153,17 +159,22 @@ class Extensions:
         """Return whether the ledger still has something of a former job of this id."""
         return job_id in self.forgetting or job_id in self.lingering
 
-    def add_event(self, name: str, event: StepValue, size: int) -> None:
+    def add_event(self, name: str, event: StepValue) -> None:
         self.put(self.events, name, event)
-        self._count_events(size)
+        self._count_event(name, len(event.value) + EVENT_BYTES)
 
-    def drop_event(self, name: str, size: int) -> None:
+    def drop_event(self, name: str) -> None:
+        size = len(self.events[name].value) + EVENT_BYTES
         self.drop(self.events, name)
-        self._count_events(-size)
+        self._count_event(name, -size)
 
-    def _count_events(self, change: int) -> None:
+    def _count_event(self, name: str, change: int) -> None:
+        self._change_event_bytes(name, change)
+        self.note_undo(lambda: self._change_event_bytes(name, -change))
+
+    def _change_event_bytes(self, name: str, change: int) -> None:
         self.event_bytes += change
-        self.note_undo(lambda: setattr(self, "event_bytes", self.event_bytes - change))
+        self.events_of_namespaces.count(name, change)
 
     # -- changes -----------------------------------------------------------------------------------
 

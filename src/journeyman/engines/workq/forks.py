@@ -51,7 +51,9 @@ def fork(state: WorkqState, command: Fork, _client: Client) -> replies.Reply:
     before = takewhile(lambda key: key not in ends, recorded)
     given = {key: recorded[key].value for key in before if not is_note(key.name)}
     forks = StepKey(FORKED, 1 + sum(key.name == FORKED for key in recorded))
-    if not table.has_room(new_id, origin, *given.values()) or not table.has_room(job_id, new_id):
+    namespace = command.namespace
+    has_room = table.has_room(new_id, origin, *given.values(), namespace=namespace)
+    if not has_room or not table.has_room(job_id, new_id, namespace=namespace):
         return _TOO_MANY_STEPS
     refused = refusal(state, new_id, b"", None)
     if refused is not None:

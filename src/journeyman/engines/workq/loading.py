@@ -280,9 +280,8 @@ class WorkqLoader:
         adding.load_children(state, loaded, self._completed)
         if loaded.steps:
             steps.load(state, loaded)
-        state.extensions.events |= loaded.events
-        sizes = (len(event.value) + parks.EVENT_BYTES for event in loaded.events.values())
-        state.extensions.event_bytes = sum(sizes)
+        for name, event in loaded.events.items():
+            state.extensions.add_event(name, event)
         if self._parked:
             parks.load(state, self._parked)
 

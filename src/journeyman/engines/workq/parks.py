@@ -22,12 +22,14 @@ finds out again what is over. Many jobs may wait for one event, so a decision wa
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import islice
 from typing import Final
 
 import msgspec
 from msgspec import structs
 
 from journeyman.engines.workq import packed, steps
+from journeyman.engines.workq.extensions import EFFORT_BYTES, EVENT_BYTES
 from journeyman.engines.workq.messages import Client
 from journeyman.engines.workq.state import WorkqState
 from journeyman.engines.workq.step_table import StepKey, StepValue, text_of
@@ -40,7 +42,8 @@ from journeyman.units import NS_PER_MS
 
 TIMED_OUT: Final = "!timeout"  # behind the name of a step; no name of a client has the first sign
 WAKE_LIMIT: Final = 100  # jobs that one decision wakes
-EVENT_BYTES: Final = 300  # the size of an event without its value
+WAKE_EFFORT: Final = 25  # for a job that is woken, as of extensions.EFFORT_LIMIT
+WAKE_BYTES: Final = 16 * 1024  # writing so much of a value takes as long as waking a job
 MAX_EVENT_BYTES: Final = 128 * 1024 * 1024  # the largest size of all events together
 
 _NO_LEDGER = RefusedLine(Complaint.NO_LEDGER)
@@ -91,9 +94,10 @@ def emit(state: WorkqState, command: commands.Emit, _client: Client) -> replies.
     if before is not None:
         return replies.DONE if before.value == value else _DIFFERS
     size = len(value) + EVENT_BYTES
-    if extensions.event_bytes + size > MAX_EVENT_BYTES:
+    free = MAX_EVENT_BYTES - extensions.event_bytes - size
+    if not extensions.events_of_namespaces.may_have(command.namespace, size, free):
         return _TOO_MANY_EVENTS
-    extensions.add_event(name, StepValue(value, state.now_ns), size)
+    extensions.add_event(name, StepValue(value, state.now_ns))
     state.ledger.append(EventSet(state.instant, name, *text_of(value)))
     extensions.put(extensions.ringing, name, None)
     return replies.DONE
@@ -118,7 +122,8 @@ def wait_of(entry: packed.Entry) -> JobWait:
 
 
 def wake_some(state: WorkqState, limit: int) -> int:
-    """Wake jobs whose event has happened, or whose jobs have ended; how many they were."""
+    """Wake jobs whose event has happened, or whose jobs have ended; how many they were. Each gets
+    the value of its event, so one with a large value counts as many."""
     extensions, done = state.extensions, 0
     while done < limit and (extensions.waking or extensions.ringing):
         if extensions.waking:
@@ -134,8 +139,12 @@ def wake_some(state: WorkqState, limit: int) -> int:
         entry = state.find(job_id)
         if entry is not None and is_parked(entry):
             wait = wait_of(entry)
+            extensions.effort += WAKE_EFFORT + len(wait.jobs)
             if (ended := _outcome(state, job_id, wait)) is not None:
                 _wake(state, job_id, entry, ended)
+                size = len(ended[1].value)
+                extensions.effort += size // EFFORT_BYTES
+                done += size // WAKE_BYTES
             elif wait.jobs:
                 _watch(state, job_id, wait)
         done += 1
@@ -150,12 +159,14 @@ def time_has_come(state: WorkqState, job_id: bytes, entry: packed.Entry) -> None
 
 
 def forget_events(state: WorkqState, limit: int) -> None:
-    """Those whose retention has ended."""
+    """Those whose retention has ended, and that have woken all jobs that waited for them."""
     extensions = state.extensions
-    for name, event in list(extensions.events.items())[:limit]:
+    if extensions.waking or extensions.ringing:
+        return
+    for name, event in list(islice(extensions.events.items(), limit)):
         if event.done_ns + extensions.retention_ns > state.now_ns:
             break
-        extensions.drop_event(name, len(event.value) + EVENT_BYTES)
+        extensions.drop_event(name)
         state.ledger.append(EventForgotten(state.instant, name))
 
 
@@ -220,6 +231,6 @@ def _watch(state: WorkqState, job_id: bytes, wait: JobWait) -> None:
     if parent is None:
         state.extensions.put(state.extensions.waking, job_id, None)
         return
-    waiting = watched.get(parent, ())
-    if job_id not in waiting:
-        state.extensions.put(watched, parent, (*waiting, job_id))
+    if parent not in watched:
+        state.extensions.put(watched, parent, {})
+    state.extensions.put(watched[parent], job_id, None)

@@ -8,6 +8,7 @@ from itertools import islice
 from json import dumps
 from typing import Final, NamedTuple
 
+from journeyman.engines.workq.namespace_bytes import NamespaceBytes
 from journeyman.formats.ledger import EventSet, StepDone
 from journeyman.protocols.workq.readers import read_id
 from journeyman.protocols.workq.replies import id_text
@@ -17,6 +18,7 @@ MAX_BYTES_OF_ONE: Final = 16 * 1024 * 1024  # the values of one job, about
 MAX_BYTES: Final = 256 * 1024 * 1024  # the values of all jobs
 MAX_COMPLETED_BYTES: Final = 32 * 1024 * 1024  # the values of completed jobs, within that
 STEP_BYTES: Final = 200  # a step takes so many besides its value
+SHARED_BYTES: Final = 1024  # equal values of this size and more are in memory once
 
 
 class StepKey(NamedTuple):
@@ -41,9 +43,10 @@ class LoadedStep(NamedTuple):
 
 
 class _JobSteps:
-    __slots__ = ("is_completed", "size", "values")
+    __slots__ = ("is_completed", "queue", "size", "values")
 
-    def __init__(self) -> None:
+    def __init__(self, queue: str) -> None:
+        self.queue = queue  # the name of that of the job
         self.values: dict[StepKey, StepValue] = {}
         self.size = 0
         self.is_completed = False
@@ -52,6 +55,8 @@ class _JobSteps:
 class StepTable:
     """The steps of jobs, and those that the ledger need not have any more. The steps of completed
     jobs are kept for people and for forks while there is room; the first to complete lose theirs.
+
+    One event may be the value of very many steps, so large values that are equal count once.
 
     ``note_undo`` gets a function that takes back the change just made.
     """
@@ -64,6 +69,10 @@ class StepTable:
         self.forgetting: dict[bytes, dict[StepKey, None]] = {}
         self.ended_now: set[bytes] = set()  # jobs that the open batch has ended
         self.size = 0
+        self._shared: dict[bytes, tuple[bytes, int]] = {}  # large values; how many steps have each
+        self._of_namespaces = NamespaceBytes(
+            lambda: ((steps.queue, steps.size) for steps in self.by_job.values())
+        )
 
     def __contains__(self, job_id: bytes) -> bool:
         return job_id in self.by_job
@@ -77,18 +86,23 @@ class StepTable:
         steps = self.by_job.get(job_id)
         return {} if steps is None else steps.values
 
-    def has_room(self, job_id: bytes, *values: bytes) -> bool:
-        """Return whether the job can have so many more steps, of these values."""
+    def has_room(self, job_id: bytes, *values: bytes, namespace: str = "") -> bool:
+        """Return whether the job can have so many more steps, of these values. ``namespace``: that
+        of the token, which may not fill the whole table."""
         steps, size = self.by_job.get(job_id), sum(map(len, values)) + STEP_BYTES * len(values)
-        if self.size + size > MAX_BYTES:
+        known = sum(len(value) for value in values if value in self._shared)
+        if not self._of_namespaces.may_have(namespace, size, MAX_BYTES - self.size - size + known):
             return False
         count, size_of_one = (0, 0) if steps is None else (len(steps.values), steps.size)
         is_few = count + len(values) <= MAX_STEPS_OF_ONE
         return is_few and size_of_one + size <= MAX_BYTES_OF_ONE
 
-    def add(self, job_id: bytes, key: StepKey, value: StepValue) -> None:
-        steps = self.by_job.setdefault(job_id, _JobSteps())
-        steps.values[key] = value
+    def add(self, job_id: bytes, key: StepKey, value: StepValue, queue: str) -> None:
+        """``queue``: the name of that of the job."""
+        steps = self.by_job.get(job_id)
+        if steps is None:
+            steps = self.by_job[job_id] = _JobSteps(queue)
+        steps.values[key] = self._keep(value)
         self._count(steps, len(value.value) + STEP_BYTES)
         # The record of a former job with this id is replaced by the new one.
         was_forgetting = self._drop_forgetting(job_id, key)
@@ -97,7 +111,9 @@ class StepTable:
     def end(self, job_id: bytes, *, in_batch: bool) -> None:
         """Nobody needs these steps any longer. ``in_batch``: the job's end is not durable yet."""
         steps = self.by_job.pop(job_id)
-        self.size -= steps.size
+        self._of_namespaces.count(steps.queue, -steps.size)
+        for value in steps.values.values():
+            self._let_go(value)
         was_completed = steps.is_completed
         self._set_completed(job_id, steps, False)
         before = self.forgetting.get(job_id)
@@ -156,14 +172,38 @@ class StepTable:
             del self.forgetting[job_id]
         return True
 
+    def _keep(self, value: StepValue) -> StepValue:
+        data = value.value
+        self.size += STEP_BYTES
+        if len(data) >= SHARED_BYTES:
+            data, count = self._shared.get(data, (data, 0))
+            self._shared[data] = data, count + 1
+            value = value._replace(value=data)
+            if count:
+                return value
+        self.size += len(data)
+        return value
+
+    def _let_go(self, value: StepValue) -> None:
+        data = value.value
+        self.size -= STEP_BYTES
+        if len(data) >= SHARED_BYTES:
+            data, count = self._shared[data]
+            if count > 1:
+                self._shared[data] = data, count - 1
+                return
+            del self._shared[data]
+        self.size -= len(data)
+
     def _count(self, steps: _JobSteps, change: int) -> None:
         steps.size += change
-        self.size += change
+        self._of_namespaces.count(steps.queue, change)
         self.completed_bytes += change if steps.is_completed else 0
 
     def _take_back(self, job_id: bytes, key: StepKey, was_forgetting: bool) -> None:
         steps = self.by_job[job_id]
         value = steps.values.pop(key)
+        self._let_go(value)
         self._count(steps, -len(value.value) - STEP_BYTES)
         if not steps.values:
             del self.by_job[job_id]
@@ -178,7 +218,9 @@ class StepTable:
         was_completed: bool,
     ) -> None:
         self.by_job[job_id] = steps
-        self.size += steps.size
+        self._of_namespaces.count(steps.queue, steps.size)
+        for value in steps.values.values():
+            self._keep(value)
         self._set_completed(job_id, steps, was_completed)
         if before is None:
             self.forgetting.pop(job_id, None)

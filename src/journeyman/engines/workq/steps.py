@@ -43,7 +43,7 @@ def record(state: WorkqState, command: RecordStep, _client: Client) -> replies.R
     key = StepKey(command.name, command.number)
     if key in extensions.steps.steps_of(job_id):  # sent again: the reply was lost
         return replies.DONE
-    if not extensions.steps.has_room(job_id, command.value):
+    if not extensions.steps.has_room(job_id, command.value, namespace=command.namespace):
         return _TOO_MANY
     keep(state, job_id, key, StepValue(command.value, state.now_ns))
     return replies.DONE
@@ -67,7 +67,7 @@ def keep(state: WorkqState, job_id: bytes, key: StepKey, value: StepValue) -> No
     table = state.extensions.steps
     if key in table.steps_of(job_id):
         return
-    table.add(job_id, key, value)
+    table.add(job_id, key, value, _queue_of(state, job_id))
     life = _life_with_steps(state, job_id)
     text, is_base64 = text_of(value.value)
     state.ledger.append(StepDone(state.instant, subject_of(job_id, key), life, text, is_base64))
@@ -101,13 +101,21 @@ def load(state: WorkqState, loaded: LoadedExtensions) -> None:
     table = state.extensions.steps
     for step in loaded.steps.values():
         if step.life and step.life == _life_with_steps(state, step.job_id):
-            table.add(step.job_id, step.key, step.value)
+            table.add(step.job_id, step.key, step.value, _queue_of(state, step.job_id))
         else:
             table.forget(step.job_id, step.key)
     for job_id in list(table.by_job):
         entry = state.jobs.get(job_id)
         if entry is not None and packed.opened(entry)[1] == packed.COMPLETED:
             table.complete(job_id, in_batch=False)
+
+
+def _queue_of(state: WorkqState, job_id: bytes) -> str:
+    """The name of the queue of a job."""
+    entry = state.jobs.get(job_id)
+    if entry is None:
+        return state.extensions.children[job_id].job.name
+    return state.queues.by_number[packed.queue_of(packed.spec_of(entry))].name
 
 
 def _life_with_steps(state: WorkqState, job_id: bytes) -> int:

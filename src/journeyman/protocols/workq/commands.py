@@ -287,6 +287,7 @@ class RecordStep(Struct, frozen=True):
     number: int  # 1 is the first step of this name
     value: bytes
     attempt: int
+    namespace: str = ""  # that of the client's token; the server fills it in
 
 
 class InspectSteps(Struct, frozen=True):
@@ -320,6 +321,7 @@ class Emit(Struct, frozen=True):
 
     name: str
     value: bytes
+    namespace: str = ""  # that of the client's token; the server fills it in
 
 
 class InspectEvent(Struct, frozen=True):

@@ -85,6 +85,7 @@ _OF_AN_ID = frozenset(
         commands.Fork,
     }
 )
+_IN_A_NAMESPACE = frozenset({commands.RecordStep, commands.Fork})
 _OF_AN_EVENT = frozenset({commands.Emit, commands.InspectEvent})
 _HARMLESS = frozenset(
     {commands.InspectServer, commands.InspectToken, commands.RefusedLine, WorkqGone}
@@ -128,11 +129,13 @@ def in_scope(queue: WorkqEngine, request: Any, prefix: str) -> Any:
     if kind is commands.Lease:
         return request if all(name.startswith(prefix) for name in request.names) else _OUTSIDE
     if kind in _OF_AN_EVENT:
-        return request if request.name.startswith(prefix) else _OUTSIDE
+        if not request.name.startswith(prefix):
+            return _OUTSIDE
+        return structs.replace(request, namespace=prefix) if kind is commands.Emit else request
     if kind in _OF_AN_ID:
         if is_foreign(queue, request.job_id, prefix):
             return NOT_FOUND
-        if kind is commands.Fork:
+        if kind in _IN_A_NAMESPACE:
             return structs.replace(request, namespace=prefix)
         return _park_in_scope(queue, request, prefix) if kind is commands.Park else request
     if kind in _LISTS:
