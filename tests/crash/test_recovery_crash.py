@@ -80,6 +80,7 @@ CASES = [
 ]
 
 
+@pytest.mark.usefixtures("kind_of_disk")
 @pytest.mark.parametrize(("dialect", "data"), CASES)
 def test_a_repair_cut_short_anywhere_can_be_done_again(dialect: Dialect, data: bytes):
     undisturbed = planted(dialect, data)
@@ -99,6 +100,7 @@ def test_a_repair_cut_short_anywhere_can_be_done_again(dialect: Dialect, data: b
             assert_no_byte_is_lost(after, dialect, data, report)
 
 
+@pytest.mark.usefixtures("kind_of_disk")
 @pytest.mark.parametrize(("dialect", "data"), CASES)
 def test_a_finished_repair_survives_every_crash(dialect: Dialect, data: bytes):
     disk = planted(dialect, data)

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import psycopg
 import pytest
 
 from journeyman.cli import doctor
-from journeyman.disk import disk_of
+from journeyman.disk import disk_of, examination
+from journeyman.disk.examination import DatabaseFacts
 from journeyman.disk.postgres import PostgresDisk
 from tests.support.cli_commands import run
 from tests.support.servers.database_process import DatabaseProcess
@@ -172,6 +176,63 @@ def test_doctor_examines_the_database(server, data_address):
     ((level, said),) = findings("postgresql://127.0.0.1:1/db")
     assert level == doctor.BAD
     assert "does not answer" in said
+
+
+def test_doctor_says_what_a_database_must_not_be(monkeypatch):
+    good = DatabaseFacts(
+        version="16.1", version_number=160001, syncs=True, has_replica=True, keeps_sessions=True,
+        epoch=1, is_taken=True,
+    )  # fmt: skip
+    bad = {
+        "version_number": (130014, doctor.BAD, "PostgreSQL 14 or later is needed"),
+        "syncs": (False, doctor.BAD, "a power cut loses data"),
+        "has_replica": (False, doctor.NOTE, "acknowledged work is lost with this database"),
+        "keeps_sessions": (False, doctor.BAD, "a pooler changes sessions"),
+    }
+    monkeypatch.setattr(doctor, "_look_at_logs", lambda *_: ())
+
+    def findings(facts: DatabaseFacts) -> list[doctor.CheckResult]:
+        monkeypatch.setattr(examination, "examine", lambda _: facts)
+        return list(doctor._look_at_database("postgresql://host/db", verify_all=False))
+
+    assert [found.level for found in findings(good)] == [doctor.OK]
+    for name, (value, level, said) in bad.items():
+        _, found = findings(replace(good, **{name: value}))
+        assert found.level == level
+        assert said in found.said
+
+
+def test_a_pooler_that_changes_sessions_is_recognized(data_address, monkeypatch):
+    """Also one that no one else uses, so that a client always gets the session that it had."""
+    assert examination.examine(data_address).keeps_sessions
+    idle = [psycopg.connect(data_address, autocommit=True) for _ in range(2)]
+
+    class Pooled:
+        """A connection to a pooler: a session only for the time of a statement or transaction."""
+
+        def __init__(self) -> None:
+            self.kept: list[psycopg.Connection] = []
+
+        def __enter__(self) -> Pooled:
+            return self
+
+        def __exit__(self, *_: object) -> None:
+            """The sessions stay."""
+
+        def execute(self, query: str) -> psycopg.Cursor:
+            session = (self.kept or idle)[-1]
+            return session.execute(query)
+
+        @contextmanager
+        def transaction(self) -> Iterator[None]:
+            self.kept.append(idle.pop())
+            yield
+            idle.append(self.kept.pop())
+
+    monkeypatch.setattr(examination, "connect", lambda _: Pooled())
+    assert not examination.examine(data_address).keeps_sessions
+    for session in idle:
+        session.close()
 
 
 def test_ledger_and_log_of_a_batch_are_one_commit(server, data_address):

@@ -21,6 +21,7 @@ from journeyman.engines.kestrel.messages import KestrelGone
 from journeyman.protocols.kestrel.commands import GetItem, Key, Put
 from tests.support.effort import cases
 from tests.support.fanout_world import END, SMALL, STORED, FanOutWorld, data_of
+from tests.support.simulated_database import SimulatedDatabase
 from tests.support.simulated_disk import PowerCut, SimulatedDisk
 
 SEGMENT_BYTES = 4 + 3 * (25 + 3)
@@ -64,10 +65,12 @@ class ModelQueue:
 
 
 class PersistentMachine(RuleBasedStateMachine):
+    make_disk: type[SimulatedDisk] | type[SimulatedDatabase] = SimulatedDisk
+
     @initialize(sync=st.booleans())
     def begin(self, sync):
         self.sync = sync
-        self.disk = SimulatedDisk()
+        self.disk = self.make_disk()
         self.queues: dict[str, ModelQueue] = {}
         self.number = 0
         self.start()
@@ -270,7 +273,17 @@ class PersistentMachine(RuleBasedStateMachine):
                 assert self.world.drained(name, of) == left
 
 
+class DatabaseMachine(PersistentMachine):
+    """The same on the disk in PostgreSQL."""
+
+    make_disk = SimulatedDatabase
+
+
 PersistentMachine.TestCase.settings = settings(
     max_examples=cases(40), stateful_step_count=40, deadline=None
 )
+DatabaseMachine.TestCase.settings = settings(
+    max_examples=cases(10), stateful_step_count=40, deadline=None
+)
 TestPersistence = PersistentMachine.TestCase
+TestPersistenceInDatabase = DatabaseMachine.TestCase

@@ -8,10 +8,16 @@ from typing import Any, Final
 
 import psycopg
 
-from journeyman.disk.database import connect, connection_parameters, reason_of, split_address
+from journeyman.disk.database import (
+    Connection,
+    connect,
+    connection_parameters,
+    reason_of,
+    split_address,
+)
 
 OLDEST_VERSION: Final = 140000  # idle_session_timeout frees the lock of a server that is cut off
-_TRIES: Final = 3
+_SESSION: Final = "SELECT pg_backend_pid()"
 _IS_TAKEN: Final = """
     SELECT EXISTS (SELECT FROM pg_locks WHERE locktype = 'advisory' AND granted AND objsubid = 2
     AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
@@ -39,16 +45,26 @@ def examine(address: str) -> DatabaseFacts:
                 row = connection.execute(query).fetchone()
                 return None if row is None else row[0]
 
-            sessions = {ask("SELECT pg_backend_pid()") for _ in range(_TRIES)}
+            keeps_sessions = _keeps_sessions(connection, database)
             has_tables = ask("SELECT to_regclass('journeyman_directory')") is not None
             return DatabaseFacts(
                 ask("SHOW server_version"),
                 int(ask("SHOW server_version_num")),
                 ask("SHOW fsync") == "on" and ask("SHOW full_page_writes") == "on",
                 bool(ask("SHOW synchronous_standby_names")),
-                len(sessions) == 1,
+                keeps_sessions,
                 ask("SELECT epoch FROM journeyman_directory") if has_tables else 0,
                 bool(ask(_IS_TAKEN)) if has_tables else False,
             )
     except psycopg.Error as error:
         raise OSError(errno.EIO, reason_of(error), database) from error
+
+
+def _keeps_sessions(connection: Connection, database: str) -> bool:
+    """True if each connection has a session of its own between its statements. A pooler that
+    changes them gives the session that this connection left to the next one that asks."""
+    own = connection.execute(_SESSION).fetchone()
+    with connect(connection_parameters(database)) as other, other.transaction():
+        if other.execute(_SESSION).fetchone() == own:
+            return False
+        return connection.execute(_SESSION).fetchone() == own
