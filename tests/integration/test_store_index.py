@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -249,3 +250,41 @@ def test_a_log_in_a_database_is_followed(tmp_path: Path, data_address: str):
     assert not any("it is started again" in line for line in server.lines)
     log = f"{data_address}/workq"
     assert names_of_holders(disk_of(log), log) == [f"store {store}"]
+
+
+def descendants(pid: int) -> list[int]:
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return [each for child in map(int, children) for each in (child, *descendants(child))]
+
+
+def test_no_process_log_or_answer_shows_a_password(
+    tmp_path: Path, data_address: str, monkeypatch: pytest.MonkeyPatch
+):
+    """Neither that of the logs' database, nor that in the address of the store."""
+    monkeypatch.setenv("PGPASSWORD", "hunter2")
+    server = DatabaseProcess(tmp_path / "server", data_address)
+    store = data_address.replace("journeyman@", "journeyman:hunter2@")
+    server._config = f'[storage]\nengine = "postgres"\npath = "{store}"\n'
+    with server:
+        server.wait_for_answer()
+        moment = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        answers = [
+            ask(server, "GET", path)
+            for path in (
+                f"/v1/work/jobs?at={moment}",  # starts the process of the past
+                "/v1/summaries?by=queue",  # and that of figures over time
+                "/v1/work/archive/counts",
+                "/v1/settings",
+                "/v1/log/files",
+            )
+        ]
+        assert {status for status, _ in answers} == {200}
+        commands = [
+            Path(f"/proc/{pid}/cmdline").read_bytes() for pid in descendants(server.process.pid)
+        ]
+        for helper in ("past.child", "series.child", "index.child"):
+            assert any(helper.encode() in command for command in commands), helper
+        assert not any(b"hunter2" in command for command in commands)
+        assert "hunter2" not in repr(answers)
+        server.stop()
+    assert not any("hunter2" in line for line in server.lines)
