@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
@@ -183,7 +184,7 @@ def test_doctor_says_what_a_database_must_not_be(monkeypatch):
         version="16.1", version_number=160001, syncs=True, has_replica=True, keeps_sessions=True,
         epoch=1, is_taken=True,
     )  # fmt: skip
-    bad = {
+    bad: dict[str, tuple[Any, str, str]] = {
         "version_number": (130014, doctor.BAD, "PostgreSQL 14 or later is needed"),
         "syncs": (False, doctor.BAD, "a power cut loses data"),
         "has_replica": (False, doctor.NOTE, "acknowledged work is lost with this database"),

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import dataclass, field
+from typing import Any
 
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -65,7 +66,7 @@ class ModelQueue:
 
 
 class PersistentMachine(RuleBasedStateMachine):
-    make_disk: type[SimulatedDisk] | type[SimulatedDatabase] = SimulatedDisk
+    make_disk: Any = SimulatedDisk
 
     @initialize(sync=st.booleans())
     def begin(self, sync):

@@ -23,7 +23,8 @@ from journeyman.formats.workq import Command, JobFinished
 from journeyman.servers.http import records, routes, sending, ztick_paths
 from journeyman.servers.http.problems import ApiError
 from journeyman.servers.http.shares import Shares
-from journeyman.servers.http.v1.backend import Audits, HttpBackend
+from journeyman.servers.http.v1.audits import Audits
+from journeyman.servers.http.v1.backend import HttpBackend
 from journeyman.servers.http.v1.log import LogRoutes
 from journeyman.servers.http.v1.past import PastRoutes
 from tests.support.token_calls import TokenRequest

@@ -48,6 +48,7 @@ from journeyman.logs.catalog import LEDGER, WORKQ, ZTICK, Log, LogFile
 from journeyman.logs.detection import LogFinder, relist, ztick_files
 from journeyman.logs.ledger import FileTimes, ledger_beside, times_of
 from journeyman.logs.sealing import begins_with_entry, unsealed_end
+from journeyman.protocols.workq.replies import id_text
 
 POLL_S = 0.2
 _READ_BYTES = 1024 * 1024
@@ -223,7 +224,7 @@ def _job_text(job: workq.FoldedJob, queue: str | None) -> str:
     result = f" result={reading.snippet(job.result)}" if job.result is not None else ""
     until = reading.iso(workq.expires_ns(job))
     return (
-        f"{reading.uuid_text(job.added.job_id)} {state}{where} attempts={job.attempts} "
+        f"{id_text(job.added.job_id)} {state}{where} attempts={job.attempts} "
         f"fails={job.fails} until={until} {reading.added_words(job.added)}{result}"
     )
 

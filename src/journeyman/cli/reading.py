@@ -61,6 +61,7 @@ from journeyman.logs.detection import relist
 from journeyman.logs.ledger import FileTimes
 from journeyman.logs.sealing import is_in_flight, read_file
 from journeyman.logs.segments import READ_LOCK
+from journeyman.protocols.workq.replies import id_text
 from journeyman.units import NS_PER_MS, NS_PER_S
 
 dialect_option = click.option(
@@ -381,10 +382,10 @@ def workq_fields(segment: str, entry: Entry[workq.Record]) -> dict[str, Any]:
     if isinstance(record, workq.JobAdded):
         return row | added_fields(record)
     if isinstance(record, workq.UnknownCommand):
-        known = {"cmd": "unknown", "code": record.command, "id": uuid_text(record.job_id)}
+        known = {"cmd": "unknown", "code": record.command, "id": id_text(record.job_id)}
         return row | known | {"body_hex": record.body.hex()}
     row["cmd"] = record.command.word
-    row["id"] = uuid_text(record.job_id)
+    row["id"] = id_text(record.job_id)
     if isinstance(record, workq.JobFinished):
         row["result_hex"] = record.result.hex()
     if record.hidden:
@@ -396,7 +397,7 @@ def added_fields(record: workq.JobAdded) -> dict[str, Any]:
     """Return what an add or schedule says about its job."""
     return {
         "cmd": record.command.word,
-        "id": uuid_text(record.job_id),
+        "id": id_text(record.job_id),
         "name": record.name,
         "ttr": record.ttr_ms,
         "ttl": record.ttl_ms,
@@ -414,9 +415,9 @@ def workq_text(segment: str, entry: Entry[workq.Record]) -> str:
     record = entry.record
     place = f"{segment}:{entry.offset} {iso(record.logged.unix_ns)}"
     if isinstance(record, workq.UnknownCommand):
-        job_id = uuid_text(record.job_id)
+        job_id = id_text(record.job_id)
         return f"{place} unknown command {record.command} {job_id} {snippet(record.body)}"
-    head = f"{place} {record.command.word} {uuid_text(record.job_id)}"
+    head = f"{place} {record.command.word} {id_text(record.job_id)}"
     if isinstance(record, workq.JobAdded):
         return f"{head} {added_words(record)}"
     if isinstance(record, workq.JobFinished):
@@ -432,12 +433,6 @@ def added_words(record: workq.JobAdded) -> str:
         f"max-attempts={record.max_attempts} max-fails={record.max_fails}{due} "
         f"created={iso(record.created.unix_ns)} {snippet(record.payload)}"
     )
-
-
-def uuid_text(raw: bytes) -> str:
-    """16 bytes as people write a UUID; the class of that name takes five times as long."""
-    digits = raw.hex()
-    return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
 
 
 def _ns(instant: Instant | None) -> int | None:

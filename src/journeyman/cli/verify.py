@@ -37,6 +37,7 @@ from journeyman.logs.catalog import LEDGER, WORKQ, ZTICK, Log, LogFile
 from journeyman.logs.damage import Damage
 from journeyman.logs.detection import LogFinder
 from journeyman.logs.sealing import is_in_flight, read_file
+from journeyman.protocols.workq.replies import id_text
 
 FIRST_ANOMALIES = 5  # shown in full; the others are only counted
 MAX_LISTED_DAMAGES = 1000
@@ -153,7 +154,7 @@ class LogReport:
 def _key(anomaly: Anomaly) -> str:
     key = anomaly.key
     if isinstance(key, bytes) and len(key) == _UUID_BYTES:
-        return reading.uuid_text(key)
+        return id_text(key)
     return " ".join(map(str, key)) if isinstance(key, tuple) else repr(key)
 
 

@@ -51,7 +51,8 @@ from journeyman.servers.http.routes import VERSION_1, VIA, check_may_write, who_
 from journeyman.servers.http.sending import HttpSender
 from journeyman.servers.http.shares import WaitingRequests
 from journeyman.servers.http.v1.all_routes import V1_DOCUMENT_PATH, VersionOne, add_version_1
-from journeyman.servers.http.v1.backend import Audits, HttpBackend
+from journeyman.servers.http.v1.audits import Audits
+from journeyman.servers.http.v1.backend import HttpBackend
 from journeyman.servers.http.ztick_paths import (
     OPENAPI_PATH,
     ZtickPaths,

@@ -25,7 +25,8 @@ from journeyman.servers.http.problems import ApiError
 from journeyman.servers.http.routes import Handler, RouteCall, check_for_all
 from journeyman.servers.http.v1 import values
 from journeyman.servers.http.v1.all_routes import VersionOne
-from journeyman.servers.http.v1.backend import Audits, HttpBackend
+from journeyman.servers.http.v1.audits import Audits
+from journeyman.servers.http.v1.backend import HttpBackend
 from journeyman.servers.http.v1.fan_out import FlushBody
 from journeyman.servers.http.wire import text_or_base64, time_text
 

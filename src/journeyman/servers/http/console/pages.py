@@ -39,7 +39,8 @@ from journeyman.servers.http.console.timetable_pages import TimetablePages
 from journeyman.servers.http.sending import FIGURES_S, FLUSH_S, Channel, event_bytes, stream_events
 from journeyman.servers.http.v1 import values
 from journeyman.servers.http.v1.all_routes import VersionOne
-from journeyman.servers.http.v1.backend import Audits, HttpBackend
+from journeyman.servers.http.v1.audits import Audits
+from journeyman.servers.http.v1.backend import HttpBackend
 from journeyman.servers.http.v1.log import RecordWatch
 from journeyman.servers.http.v1.past import PastCounts, PastSchedule
 from journeyman.servers.http.wire import time_text

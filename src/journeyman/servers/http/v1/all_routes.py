@@ -24,7 +24,8 @@ from journeyman.servers.http.routes import Route, RouteCall, Routes
 from journeyman.servers.http.sending import FIGURES_S, Channel, event_bytes, stream_events
 from journeyman.servers.http.v1 import values
 from journeyman.servers.http.v1.archive import ArchiveRoutes
-from journeyman.servers.http.v1.backend import Audits, HttpBackend
+from journeyman.servers.http.v1.audits import Audits
+from journeyman.servers.http.v1.backend import HttpBackend
 from journeyman.servers.http.v1.fan_out import FanOutRoutes
 from journeyman.servers.http.v1.log import LogRoutes
 from journeyman.servers.http.v1.past import PastRoutes

@@ -1,21 +1,15 @@
-"""The services behind the routes of version 1, asked through their own writers; and audits.
+"""The services behind the routes of version 1, asked through their own writers.
 
 A reply that means "no" becomes an ApiError here, so that handlers only see what they asked for.
 Whatever looks at many jobs does so a slice at a time, each in a turn of its own (``Slices``), and
 gives up after BROWSE_TIMEOUT_S with what it found: a page that is not full, and a cursor. For a
 token with a namespace it goes on, up to SEARCH_TIMEOUT_S.
-
-Who changed what over HTTP is in the ledger (Audits): actions of the console and requests of the
-API. What programs do all day is not: adding, leasing and finishing jobs, putting and reading items,
-planning jobs. The logs hold that, and a ledger that kept it again would outgrow them. A change that
-cannot be audited stays done; the server's log says so.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
-import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
@@ -26,7 +20,7 @@ from msgspec import structs
 
 from journeyman.clock import Clock
 from journeyman.config import Settings, WorkqPersistence
-from journeyman.disk import is_database
+from journeyman.disk import absolute
 from journeyman.engines.workq.browsing import (
     BrowseJobs,
     CountFacets,
@@ -59,11 +53,6 @@ if TYPE_CHECKING:
     from journeyman.servers.series.process import SeriesProcess
     from journeyman.servers.workq.service import WorkqServer
     from journeyman.servers.ztick.service import ZtickServer
-from journeyman.errors import JourneymanError
-from journeyman.formats.ledger import CODEC, ActionAudited
-from journeyman.formats.timed_frame import Instant
-from journeyman.servers.core.ledger import Ledger
-from journeyman.servers.http import records
 
 SEARCHES, SEARCHES_WAITING = 8, 40  # at a time, and in line per token
 HISTORIES, HISTORIES_WAITING = 2, 20  # reading records takes a thread
@@ -92,8 +81,6 @@ _CODES = {
     Complaint.TIME: (422, "invalid_time"),  # its TTL would be over
     Complaint.ID_TAKEN: (409, "id_taken"),
 }
-
-MAX_CHARS = 500  # the limit of a target, and of an outcome
 
 
 @dataclass
@@ -201,16 +188,16 @@ class HttpBackend:
         has_log = settings.enabled and settings.persistence is WorkqPersistence.LOG
         if not has_log or not self.disk.is_dir(settings.cmdlog_path):
             raise ApiError(404, "the work queue has no log on the disk", "service_off")
-        return _absolute(settings.cmdlog_path), self._ledger_path()
+        return absolute(settings.cmdlog_path), self._ledger_path()
 
     def schedule_log(self) -> tuple[str, str]:
         """The same of the schedule, whose times are in the ledger."""
         if self.ledger is None or not self.schedule.has_log:
             raise ApiError(422, NO_TIMES, "no_times")
-        return _absolute(self.settings.database.logfile_path), self._ledger_path()
+        return absolute(self.settings.database.logfile_path), self._ledger_path()
 
     def _ledger_path(self) -> str:
-        return "" if self.ledger is None else _absolute(self.settings.ledger.path)
+        return "" if self.ledger is None else absolute(self.settings.ledger.path)
 
     # -- lists --
 
@@ -314,64 +301,5 @@ def view_length(job: JobView, order: str) -> int:
     return started_ns - max(job.created_ns or 0, job.scheduled_ns or 0)
 
 
-def _absolute(path: str) -> str:
-    """The process of the past has a working directory of its own."""
-    return path if is_database(path) else os.path.abspath(path)
-
-
 def _quoted(text: str) -> str:
     return json.dumps(text)
-
-
-class Audits:
-    def __init__(self, backend: HttpBackend) -> None:
-        self._backend = backend
-        self._waiting: list[tuple[ActionAudited, asyncio.Future[None]]] = []
-        self._writing: asyncio.Task[None] | None = None
-
-    async def note(self, who: str, via: str, what: str, target: str, outcome: str) -> None:
-        """Returns when it is durable, or has failed."""
-        backend = self._backend
-        backend.messages.info(f"{via}: {what}", who=who, target=target[:200], outcome=outcome[:200])
-        if backend.ledger is None:
-            return
-        now = Instant(backend.clock.now_ns())
-        record = ActionAudited(now, who, via, what, target[:MAX_CHARS], outcome[:MAX_CHARS])
-        written = asyncio.get_running_loop().create_future()
-        self._waiting.append((record, written))
-        if self._writing is None:
-            self._writing = asyncio.create_task(self._write(backend.ledger))
-        await written
-
-    async def _write(self, to: Ledger) -> None:
-        try:
-            while self._waiting:
-                batch, self._waiting = self._waiting, []
-                try:
-                    await to.note([record for record, _ in batch])
-                except JourneymanError as error:
-                    count = len(batch)
-                    self._backend.messages.warn("audits are lost", count=count, reason=error)
-                for _, written in batch:
-                    if not written.done():
-                        written.set_result(None)
-        finally:
-            self._writing = None
-
-    async def last(self, limit: int, until_ns: int | None = None) -> list[ActionAudited]:
-        """Newest first, by a moment if one is given; of each file of the ledger the last ones."""
-        ledger = self._backend.ledger
-        if ledger is None:
-            return []
-        place = self._backend.settings.ledger.path
-        return await asyncio.to_thread(self._read, place, limit, until_ns)
-
-    def _read(self, directory: str, limit: int, until_ns: int | None) -> list[ActionAudited]:
-        disk, found = self._backend.disk, []
-        for path in reversed(records.ledger_files(disk, directory)):
-            last = records.last_records(disk, CODEC, path, 10_000)
-            audits = [r for each in last if isinstance(r := each.entry.record, ActionAudited)]
-            found += [r for r in audits if until_ns is None or r.logged.unix_ns <= until_ns]
-            if len(found) >= limit:
-                break
-        return found[:limit]
