@@ -22,7 +22,8 @@ from hypothesis.strategies import just
 
 from journeyman.disk import RealDisk
 from journeyman.formats.ledger import CODEC, ActionAudited
-from journeyman.servers.http.records import last_records, ledger_files
+from journeyman.logs.segments import ledger_files
+from journeyman.servers.http.records import last_records
 from tests.support.effort import cases
 from tests.support.servers.http_client import ask
 from tests.support.servers.schedule_process import ALL_SERVICES, ScheduleProcess

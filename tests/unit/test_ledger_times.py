@@ -14,7 +14,6 @@ from journeyman.formats.ledger import CODEC, TimesMarked
 from journeyman.formats.timed_frame import Instant
 from journeyman.formats.ztick import JobSet, Status
 from journeyman.logs import ledger as module
-from journeyman.logs.catalog import load_order
 from journeyman.logs.ledger import (
     FileHead,
     FileTimes,
@@ -25,6 +24,7 @@ from journeyman.logs.ledger import (
     encode_marks,
     times_of,
 )
+from journeyman.logs.segments import ztick_files
 from journeyman.logs.ztick.log import ZtickLog, compact_offline
 from journeyman.testing import ManualClock
 from tests.support.cli_commands import assert_one_line_error, run
@@ -37,7 +37,7 @@ SECOND_NS = 10**9
 
 def known(disk: SimulatedDisk) -> list[tuple[str, int | None]]:
     """Every record of the log with its time, in load order."""
-    files = [path for path in load_order(LOG) if disk.exists(path)]
+    files = ztick_files(disk, LOG)
     times = times_of(disk, "data/ledger", files)
     found = []
     with ZtickLog.open(disk, ManualClock(), LOG) as log:

@@ -45,9 +45,10 @@ from journeyman.formats.framing import Codec, Entry, iter_entries
 from journeyman.formats.kestrel import ItemPut
 from journeyman.formats.seals import SealFormat, block_at, is_seal_here, next_seal
 from journeyman.logs.catalog import LEDGER, WORKQ, ZTICK, Log, LogFile
-from journeyman.logs.detection import LogFinder, relist, ztick_files
+from journeyman.logs.detection import LogFinder, relist
 from journeyman.logs.ledger import FileTimes, ledger_beside, times_of
 from journeyman.logs.sealing import begins_with_entry, unsealed_end
+from journeyman.logs.segments import ztick_files
 from journeyman.protocols.workq.replies import id_text
 
 POLL_S = 0.2

@@ -24,7 +24,6 @@ from journeyman.errors import UsageError
 from journeyman.formats.workq import MAX_PAYLOAD_BYTES
 from journeyman.logs import segments
 from journeyman.logs.catalog import DIALECTS, KESTREL, WORKQ, ZTICK
-from journeyman.logs.detection import ztick_files
 
 DEFAULT_START = "2026-01-01T00:00:00Z"
 MAX_RECORDS = 1_000_000_000
@@ -196,7 +195,7 @@ def _make_room(
 
 def _existing(disk: Disk, dialect: str, path: str, directory: str, queue: str) -> list[str]:
     if dialect == ZTICK:
-        return ztick_files(disk, path)
+        return segments.ztick_files(disk, path)
     names = segments.names_in(disk, directory)
     if dialect == WORKQ:
         own = segments.workq_segments(names)

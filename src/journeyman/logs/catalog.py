@@ -295,12 +295,6 @@ def partition_columns(logs: Iterable[Log]) -> list[str]:
     return list(dict.fromkeys(name for log in logs for name, _ in log.partitions))
 
 
-def load_order(active: str) -> tuple[str, str, str]:
-    """Return what the files of a ztick log are called, in the order they are read."""
-    names = segment_names.ZtickNames(active)
-    return names.compressed, names.to_compress, names.active
-
-
 def belongs(dialect: str, name: str) -> bool:
     """Return whether a file of this name, found in a directory or by a glob, is part of a log."""
     if name.startswith((".", "_")) or "~" in name:
@@ -346,7 +340,8 @@ def _files_in(query: LogQuery, files: Files, directory: str) -> Iterator[FoundFi
         )
     own = [each for each in listed if not each.is_dir and belongs(query.dialect, each.name)]
     if query.dialect == ZTICK:
-        own = [each for each in own if each.name in load_order(DEFAULT_ZTICK_NAME)] or own
+        usual = segment_names.ZtickNames(DEFAULT_ZTICK_NAME).load_order
+        own = [each for each in own if each.name in usual] or own
     yield from own
     for each in listed:
         entered = query.recursive or "=" in each.name
@@ -366,7 +361,7 @@ def _stands_apart(name: str) -> bool:
 
 
 def _ztick_companions(files: Files, active: str) -> Iterator[FoundFile]:
-    for path in load_order(active)[:2]:
+    for path in segment_names.ZtickNames(active).load_order[:2]:
         if (found := files.find(path)) is not None:
             yield found
 

@@ -48,7 +48,8 @@ def relist(disk: ReadingDisk, log: catalog.Log, *, compacted: bool = False) -> c
     if log.dialect == catalog.ZTICK:
         if not compacted:
             return log
-        files = tuple(catalog.LogFile(catalog.ZTICK, path) for path in ztick_files(disk, log.where))
+        paths = segments.ztick_files(disk, log.where)
+        files = tuple(catalog.LogFile(catalog.ZTICK, path) for path in paths)
         return catalog.Log(catalog.ZTICK, log.where, files, whole=True)
     if not log.whole:
         return log
@@ -56,11 +57,6 @@ def relist(disk: ReadingDisk, log: catalog.Log, *, compacted: bool = False) -> c
     if log.queue is not None:
         return _queue(log.where, names, log.queue)
     return _numbered(disk, log.dialect, log.where, names)
-
-
-def ztick_files(disk: ReadingDisk, active: str) -> list[str]:
-    """The files of a ztick log that exist, in load order."""
-    return [path for path in catalog.load_order(active) if disk.exists(path)]
 
 
 class LogFinder:
@@ -106,7 +102,7 @@ class LogFinder:
         for log in logs:
             if log.dialect == catalog.ZTICK:
                 active = _without_companion(log.where)
-                if active != log.where and ztick_files(self._disk, active):
+                if active != log.where and segments.ztick_files(self._disk, active):
                     raise UsageError(f"{log.where} is a part of a log: give {active}")
             elif not log.whole:
                 raise UsageError(f"{path} is a part of a log: give its directory, {log.where}")
@@ -132,7 +128,7 @@ class LogFinder:
         if self._disk.exists(path):
             with suppress(FileNotFoundError):  # renamed since, by a compaction
                 return [self._of_file(path, dialect, queue)]
-        if ztick_files(self._disk, path) and dialect in (None, catalog.ZTICK):
+        if segments.ztick_files(self._disk, path) and dialect in (None, catalog.ZTICK):
             # Between a compaction and the next write the original has no active file.
             return [catalog.Log(catalog.ZTICK, path, (catalog.LogFile(catalog.ZTICK, path),))]
         raise FileNotFoundError(2, "No such file or directory", path)
@@ -215,7 +211,7 @@ class LogFinder:
         ledger = self._subdirectory(posixpath.join(path, LEDGER_DIRECTORY), catalog.LEDGER)
         if not (workq or kestrel or ledger):
             return []
-        has_schedule = ztick_files(self._disk, posixpath.join(path, SCHEDULE_LOG))
+        has_schedule = segments.ztick_files(self._disk, posixpath.join(path, SCHEDULE_LOG))
         schedule = [_ztick(path, SCHEDULE_LOG)] if has_schedule else []
         return [*schedule, *workq, *kestrel, *ledger]
 
@@ -290,7 +286,7 @@ class LogFinder:
     def _holds_ztick(self, active: str) -> bool:
         from journeyman.formats.ztick import CODEC
 
-        paths = ztick_files(self._disk, active)
+        paths = segments.ztick_files(self._disk, active)
         heads = (self._disk.read_at(path, 0, _PEEK_BYTES) for path in paths)
         return any(CODEC.resync(head, 0) is not None for head in heads)
 

@@ -162,7 +162,7 @@ class LedgerLog:
                 if absorbing is None
                 else ledger_format.UnparsingLedger(absorbing.unparsed_kinds)
             )
-            segments = _segments(disk, directory)
+            segments = segment_names.ledger_files(disk, directory)
             files = (recover_entries(disk, codec, path, take) for path in segments)
             report = RecoveryReport((*unfinished, *files))
             plan = segment_names.NumberedPlan(
@@ -278,7 +278,7 @@ class LedgerLog:
         self.close()
 
     def _segments(self) -> list[str]:
-        return _segments(self._disk, self._directory)
+        return segment_names.ledger_files(self._disk, self._directory)
 
 
 def _finish(disk: Disk, directory: str) -> tuple[FileReport, ...]:
@@ -313,20 +313,16 @@ def _views(disk: ReadingDisk, directory: str) -> list[memoryview]:
     journal = publication.journal_path(directory)
     for _ in range(_TRIES):
         with suppress(FileNotFoundError):
-            change, paths = publication.pending(disk, journal), _segments(disk, directory)
+            change = publication.pending(disk, journal)
+            paths = segment_names.ledger_files(disk, directory)
             if change is not None:
                 paths = publication.paths_after(
                     disk, directory, change, map(posixpath.basename, paths)
                 )
             views = [disk.view(path) for path in paths]
-            if change is not None or paths == _segments(disk, directory):
+            if change is not None or paths == segment_names.ledger_files(disk, directory):
                 return views
     raise LogError(directory, "its files keep changing; try again")
-
-
-def _segments(disk: ReadingDisk, directory: str) -> list[str]:
-    names = segment_names.ledger_segments(segment_names.names_in(disk, directory))
-    return [posixpath.join(directory, name) for name in names]
 
 
 HEAD_BYTES = 256

@@ -132,6 +132,16 @@ class ZtickNames:
     def directory(self) -> str:
         return posixpath.dirname(self.active) or "."
 
+    @property
+    def load_order(self) -> tuple[str, str, str]:
+        """The files that may hold records, in the order they are read."""
+        return self.compressed, self.to_compress, self.active
+
+
+def ztick_files(disk: ReadingDisk, active: str) -> list[str]:
+    """The files of a ztick log that exist, in load order."""
+    return [path for path in ZtickNames(active).load_order if disk.exists(path)]
+
 
 @dataclass(frozen=True, slots=True)
 class ZtickPlan:
@@ -174,6 +184,15 @@ def workq_segments(names: Iterable[str]) -> list[str]:
 
 def ledger_segments(names: Iterable[str]) -> list[str]:
     return sorted(name for name in names if ledger_sequence(name) is not None)
+
+
+def workq_files(disk: ReadingDisk, directory: str) -> list[str]:
+    """The segments of a workq log, in order; none when there is no such directory."""
+    return [posixpath.join(directory, n) for n in workq_segments(names_in(disk, directory))]
+
+
+def ledger_files(disk: ReadingDisk, directory: str) -> list[str]:
+    return [posixpath.join(directory, n) for n in ledger_segments(names_in(disk, directory))]
 
 
 def is_numbered(name: str) -> bool:

@@ -29,7 +29,7 @@ from journeyman.formats.ledger import JobOptionsSet
 from journeyman.logs import handover, publication
 from journeyman.logs.holders import Holders, ask
 from journeyman.logs.indexes import remove_index
-from journeyman.logs.segments import names_in, workq_segments
+from journeyman.logs.segments import workq_files
 from journeyman.logs.workq.cleaning import REWRITE_SUFFIX, read_segment
 from journeyman.logs.workq.log import WorkqLog
 from journeyman.protocols.workq.replies import id_text
@@ -150,7 +150,7 @@ def hand_over_workq(
             changes.append(handover.REPAIRED)
         if replay.refused:
             records = _histories(log, replay, accept=accept)
-            segments = _segments(disk, directory)
+            segments = workq_files(disk, directory)
             free = ask(holders, directory, "", segments)
             if records and free.count < len(segments):
                 findings.append(handover.unread(disk, directory))
@@ -159,7 +159,7 @@ def hand_over_workq(
                 free.dropped(segments)
                 changes.append(handover.REWRITTEN)
                 replay = OriginalReplay(clock.now_ns())
-                for segment in _segments(disk, directory):
+                for segment in workq_files(disk, directory):
                     for entry in read_segment(disk, segment, None):
                         replay.take(entry.record)
     findings += _findings(replay, facts, {*handover.keys_of(facts, "queue-pause")})
@@ -236,10 +236,6 @@ def _pieces(
             yield data[entry.offset : entry.end]
     for records in appended.values():
         yield from map(workq.CODEC.encode, records)
-
-
-def _segments(disk: Disk, directory: str) -> list[str]:
-    return [posixpath.join(directory, name) for name in workq_segments(names_in(disk, directory))]
 
 
 def _findings(

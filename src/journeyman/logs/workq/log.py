@@ -110,7 +110,7 @@ class WorkqLog:
         lock = _lock_reading(self._disk, self._directory, shared=True)
         try:
             end = self.appender.end()
-            for path in self._segments():
+            for path in segment_names.workq_files(self._disk, self._directory):
                 at_end = end is not None and path == end.path
                 yield from read_segment(self._disk, path, end.offset if end and at_end else None)
                 if at_end:
@@ -134,7 +134,7 @@ class WorkqLog:
             self.appender.open()
             end = self.appender.end()
             assert end is not None  # just opened, and only close() closes it
-            segments = self._segments()
+            segments = segment_names.workq_files(self._disk, self._directory)
             read_only = segments[: segments.index(end.path)]
             free = ask(self._holders, self._directory, "", read_only)
             if not thorough and not self._cleaner.is_due(read_only[: free.count], as_of_ns):
@@ -165,10 +165,6 @@ class WorkqLog:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-    def _segments(self) -> list[str]:
-        names = segment_names.workq_segments(segment_names.names_in(self._disk, self._directory))
-        return [posixpath.join(self._directory, name) for name in names]
 
 
 class _Locks:
@@ -226,12 +222,11 @@ def _lock_reading(disk: Disk, directory: str, *, shared: bool) -> Lock:
 
 def _take_stock(disk: Disk, directory: str) -> list[str]:
     """The segments in log order. What a cleaning left unfinished is removed."""
-    names = disk.list_dir(directory)
-    for name in names:
+    for name in disk.list_dir(directory):
         segment, suffix, rest = name.partition(REWRITE_SUFFIX)
         if suffix and not rest and segment_names.workq_sequence(segment) is not None:
             disk.remove(posixpath.join(directory, name))
-    return [posixpath.join(directory, name) for name in segment_names.workq_segments(names)]
+    return segment_names.workq_files(disk, directory)
 
 
 def _recover(

@@ -16,7 +16,7 @@ from journeyman.formats.ledger import TimetablePlanned, TimetableSet
 from journeyman.logs import handover
 from journeyman.logs.holders import Holders
 from journeyman.logs.recovery import inspect_file
-from journeyman.logs.segments import ZtickNames
+from journeyman.logs.segments import ZtickNames, ztick_files
 from journeyman.logs.ztick.log import ZtickLog, compact_offline
 
 
@@ -24,7 +24,7 @@ def hand_over_ztick(
     disk: Disk, clock: Clock, path: str, facts: handover.Facts, holders: Holders | None
 ) -> handover.HandedOver:
     names = ZtickNames(path)
-    files = [p for p in (names.compressed, names.to_compress, names.active) if disk.exists(p)]
+    files = ztick_files(disk, path)
     size = handover.total_size(disk, files)
     findings: list[handover.Finding] = []
     is_whole = all(inspect_file(disk, ztick.CODEC, file).clean for file in files)

@@ -62,7 +62,7 @@ from journeyman.logs.publication import (
 )
 from journeyman.logs.recovery import RecoveryReport, recover_entries
 from journeyman.logs.sealing import BlockLayout, Sealing, has_seals, read_whole, sealed
-from journeyman.logs.segments import Position, ZtickNames, ZtickPlan
+from journeyman.logs.segments import Position, ZtickNames, ZtickPlan, ztick_files
 from journeyman.units import NS_PER_S
 
 CompactionStatus: TypeAlias = Literal["idle", "running", "success", "failure"]
@@ -300,9 +300,7 @@ class ZtickLog:
         with self._names_change:
             end = self.appender.end()
             views: dict[str, Buffer] = {
-                path: self._disk.view(path)
-                for path in (names.compressed, names.to_compress, names.active)
-                if self._disk.exists(path)
+                path: self._disk.view(path) for path in ztick_files(self._disk, names.active)
             }
             if end is not None:
                 views[end.path] = views[end.path][: end.offset]
@@ -404,7 +402,7 @@ def compact_offline(
     there after a crash. A log that is sealed stays so.
     """
     names = ZtickNames(path)
-    if not any(map(disk.exists, (names.compressed, names.to_compress, names.active))):
+    if not ztick_files(disk, path):
         raise LogError(path, "there is no log here")
     lock = _take_lock(disk, names)
     try:
@@ -445,7 +443,7 @@ def _files(disk: Disk, names: ZtickNames) -> list[str]:
     """The files that hold the log, in load order; what a crash left unfinished is removed."""
     if disk.exists(names.compressed_tmp):
         disk.remove(names.compressed_tmp)
-    return [p for p in (names.compressed, names.to_compress, names.active) if disk.exists(p)]
+    return ztick_files(disk, names.active)
 
 
 def _recover(

@@ -32,7 +32,7 @@ from journeyman.errors import JourneymanError
 from journeyman.formats.ledger import ActionAudited, AttemptsBegun, Record, TimesMarked
 from journeyman.logs.holders import Holders
 from journeyman.logs.ledger import FileHead, LedgerLog, heads_of
-from journeyman.logs.segments import ledger_segments, names_in
+from journeyman.logs.segments import ledger_files
 from journeyman.servers.core.server_log import ServerLog, tell_recovery
 from journeyman.units import DAY_MS, NS_PER_MS, NS_PER_S
 
@@ -194,7 +194,7 @@ def open_ledger(
     if not is_used(settings):
         logs = (settings.database.logfile_path, settings.workq.cmdlog_path)
         unused = next(filter(None, (unused_ledger_beside(settings, log) for log in logs)), "")
-        if unused and ledger_segments(names_in(disk, unused)):
+        if unused and ledger_files(disk, unused):
             messages.warn(
                 "the ledger is off: its timetables, limits, pauses and waiting jobs are ignored; "
                 "set ledger.enabled = true to use them",

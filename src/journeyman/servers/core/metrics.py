@@ -33,7 +33,7 @@ from typing import Any, Literal, NamedTuple, Protocol, TypeAlias, cast
 from journeyman.clock import Clock
 from journeyman.config import Persistence, Settings, WorkqPersistence
 from journeyman.disk import AppendFile, Disk, absolute
-from journeyman.logs.segments import ZtickNames
+from journeyman.logs.segments import ztick_files
 from journeyman.servers.core.shared import delay_to_second
 from journeyman.units import NS_PER_MS
 
@@ -304,6 +304,4 @@ def _size_of(disk: Disk, path: str) -> int:
     """Return the size of a log: of its directory, or of a ztick log and the files beside it."""
     if disk.is_dir(path):
         return sum(file.size for file in disk.scan(path).values() if not file.is_dir)
-    names = ZtickNames(path)
-    files = (names.active, names.compressed, names.to_compress)
-    return sum(disk.size(file) for file in files if disk.exists(file))
+    return sum(map(disk.size, ztick_files(disk, path)))

@@ -20,8 +20,7 @@ from journeyman.errors import FormatError
 from journeyman.formats import workq, ztick
 from journeyman.formats.framing import Codec, Entry
 from journeyman.formats.seals import is_marked
-from journeyman.logs.catalog import load_order
-from journeyman.logs.segments import ledger_segments, names_in, workq_segments
+from journeyman.logs.segments import ledger_files, workq_files, ztick_files
 
 PIECE_BYTES = 4 * 1024 * 1024
 LAST_BYTES = 128 * 1024
@@ -46,23 +45,10 @@ class PlacedRecord:
     data: bytes
 
 
-def schedule_files(disk: Disk, path: str) -> list[str]:
-    """In the order they are read."""
-    return [each for each in load_order(path) if disk.exists(each)]
-
-
-def work_files(disk: Disk, directory: str) -> list[str]:
-    return [f"{directory}/{name}" for name in workq_segments(names_in(disk, directory))]
-
-
-def ledger_files(disk: Disk, directory: str) -> list[str]:
-    return [f"{directory}/{name}" for name in ledger_segments(names_in(disk, directory))]
-
-
 def of_work_job(disk: Disk, directory: str, job_id: bytes) -> list[PlacedRecord]:
     """All records of a job that the log still has, oldest first."""
     found: list[PlacedRecord] = []
-    for path in work_files(disk, directory):
+    for path in workq_files(disk, directory):
         for data, base, at in _places(disk, path, job_id):
             for before in _WORKQ_BEFORE_ID:
                 entry = _entry_at(workq.CODEC, data, at - before)
@@ -107,7 +93,7 @@ def of_scheduled_job(disk: Disk, path: str, identifier: str) -> list[PlacedRecor
     name = identifier.encode()
     needle = len(name).to_bytes(2) + name
     found: list[PlacedRecord] = []
-    for file in schedule_files(disk, path):
+    for file in ztick_files(disk, path):
         for data, base, at in _places(disk, file, needle):
             entry = _entry_at(ztick.CODEC, data, at - _ZTICK_BEFORE_ID)
             is_job = entry is not None and isinstance(entry.record, ztick.JobSet | ztick.JobRemoved)

@@ -19,7 +19,6 @@ in the archive. A rebuild that was interrupted is begun again: there is no posit
 
 from __future__ import annotations
 
-import posixpath
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import Final, Self
@@ -39,11 +38,7 @@ from journeyman.formats.ledger import QueueLimitsSet
 from journeyman.formats.workq import HEADER, Record
 from journeyman.logs.holders import Place, lost_files, register, unregister
 from journeyman.logs.ledger import peek
-from journeyman.logs.segments import (
-    ledger_segments,
-    names_in,
-    numbered_name,
-)
+from journeyman.logs.segments import ledger_files, numbered_name
 from journeyman.logs.workq.tail import LogChanged, NewRecords, TailPlace, tail_of
 from journeyman.servers.core.ledger import is_used
 from journeyman.storage import Storage
@@ -208,8 +203,7 @@ class Follower:
         names = frozenset(count.queue for count in self._storage.queue_status_counts())
         sizes = []
         if self._ledger is not None:
-            segments = ledger_segments(names_in(self._disk, self._ledger))
-            paths = [posixpath.join(self._ledger, name) for name in segments]
+            paths = ledger_files(self._disk, self._ledger)
             sizes = [(path, self._disk.size(path)) for path in paths if self._disk.exists(path)]
         return names, tuple(sizes)
 

@@ -30,8 +30,8 @@ from journeyman.engines.ztick.occurrences import OVERLAP
 from journeyman.formats.ledger import EndedMarked
 from journeyman.formats.timed_frame import Instant
 from journeyman.logs.appender import SyncPolicy
-from journeyman.logs.catalog import load_order
 from journeyman.logs.ledger import FLUSH_NS, MarkWriter
+from journeyman.logs.segments import ZtickNames
 from journeyman.logs.ztick.log import Compactor, ZtickLog
 from journeyman.protocols.ztick.replies import Metrics
 from journeyman.runners.contract import AnyRunner
@@ -288,7 +288,7 @@ class ZtickServer(Service):
         ledger = self._context.ledger
         if ledger is None:
             return None
-        ledger.keeps_times_of(load_order(self._settings.database.logfile_path))
+        ledger.keeps_times_of(ZtickNames(self._settings.database.logfile_path).load_order)
         write = partial(ledger.write, sync=False)
         marks = MarkWriter(self._disk, self._clock, log.appender, write)
         marks.note()  # records that an earlier process could not mark get this time

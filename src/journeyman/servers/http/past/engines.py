@@ -15,7 +15,6 @@ cleaned or compacted, or if the log has grown and the moment was not over when i
 
 from __future__ import annotations
 
-import posixpath
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -34,10 +33,9 @@ from journeyman.formats import workq, ztick
 from journeyman.formats.framing import Entry
 from journeyman.formats.ledger import Record as LedgerRecord
 from journeyman.formats.ledger import is_state
-from journeyman.logs.catalog import load_order
 from journeyman.logs.ledger import peek_records, times_of
 from journeyman.logs.sealing import read_file
-from journeyman.logs.segments import ledger_segments, names_in, workq_segments
+from journeyman.logs.segments import ledger_files, workq_files, ztick_files
 from journeyman.servers.core.bulk_loading import (
     BULK_BYTES,
     WORKQ_READER,
@@ -115,10 +113,9 @@ class _PastEngines(ABC, Generic[E]):
         return has_only_grown and self._at_ns <= self._over_ns
 
     def _facts(self) -> list[_Facts]:
-        names: list[str] = []
+        paths = self._log_files()
         if self._ledger:
-            names = ledger_segments(names_in(self._disk, self._ledger))
-        paths = [*self._log_files(), *(posixpath.join(self._ledger, name) for name in names)]
+            paths += ledger_files(self._disk, self._ledger)
         found = []
         for path in paths:
             status = self._disk.stat(path)
@@ -144,8 +141,7 @@ class PastWork(_PastEngines[WorkqEngine]):
     """The work queue; ``place`` is the directory of its log."""
 
     def _log_files(self) -> list[str]:
-        names = workq_segments(names_in(self._disk, self._place))
-        return [posixpath.join(self._place, name) for name in names]
+        return workq_files(self._disk, self._place)
 
     def _load(self, at_ns: int) -> WorkqEngine:
         states = ledger_fold.replay(each for each in self._ledger_by(at_ns) if is_state(each))
@@ -216,7 +212,7 @@ class PastScheduleEngines(_PastEngines[ZtickEngine]):
     """The schedule; ``place`` is the path of its log. It has no times without a ledger."""
 
     def _log_files(self) -> list[str]:
-        return [path for path in load_order(self._place) if self._disk.exists(path)]
+        return ztick_files(self._disk, self._place)
 
     def _load(self, at_ns: int) -> ZtickEngine:
         files = self._log_files()

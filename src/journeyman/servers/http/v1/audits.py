@@ -12,6 +12,7 @@ import asyncio
 from journeyman.errors import JourneymanError
 from journeyman.formats.ledger import CODEC, ActionAudited
 from journeyman.formats.timed_frame import Instant
+from journeyman.logs.segments import ledger_files
 from journeyman.servers.core.ledger import Ledger
 from journeyman.servers.http import records
 from journeyman.servers.http.v1.backend import HttpBackend
@@ -66,7 +67,7 @@ class Audits:
 
     def _read(self, directory: str, limit: int, until_ns: int | None) -> list[ActionAudited]:
         disk, found = self._backend.disk, []
-        for path in reversed(records.ledger_files(disk, directory)):
+        for path in reversed(ledger_files(disk, directory)):
             last = records.last_records(disk, CODEC, path, 10_000)
             audits = [r for each in last if isinstance(r := each.entry.record, ActionAudited)]
             found += [r for r in audits if until_ns is None or r.logged.unix_ns <= until_ns]

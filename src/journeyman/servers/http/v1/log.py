@@ -19,7 +19,7 @@ from journeyman.disk import Disk, FileStatus, absolute
 from journeyman.engines.kestrel.messages import AddReader, Append, EraseQueue, RemoveReader
 from journeyman.formats import kestrel, workq, ztick
 from journeyman.logs.ledger import times_of
-from journeyman.logs.segments import kestrel_queues
+from journeyman.logs.segments import kestrel_queues, workq_files, ztick_files
 from journeyman.protocols.workq.replies import id_text
 from journeyman.protocols.ztick.grammar import runner_words
 from journeyman.servers.http import records, wire
@@ -138,10 +138,10 @@ class LogRoutes:
     def _last(self, service: str, limit: int) -> list[PlacedRecord]:
         disk = self._backend.disk
         if service == SCHEDULE and self.schedule_log is not None:
-            files = records.schedule_files(disk, self.schedule_log)
+            files = ztick_files(disk, self.schedule_log)
             return _newest(disk, ztick.CODEC, files, limit)
         if service == WORK and self.work_log is not None:
-            return _newest(disk, workq.CODEC, records.work_files(disk, self.work_log), limit)
+            return _newest(disk, workq.CODEC, workq_files(disk, self.work_log), limit)
         if service == FAN_OUT and self.fan_out_log is not None:
             return self._last_items(self.fan_out_log, limit)
         return []
@@ -213,7 +213,7 @@ class LogRoutes:
         disk, settings = self._backend.disk, self._backend.settings
         found = records.of_scheduled_job(disk, log, identifier)
         has_ledger = self._backend.ledger is not None
-        files = records.schedule_files(disk, log)
+        files = ztick_files(disk, log)
         times = times_of(disk, settings.ledger.path, files) if has_ledger else {}
         seen = []
         for each in found:
@@ -342,7 +342,7 @@ def _journals(disk: Disk, directory: str) -> list[str]:
     return [os.path.join(directory, name) for name in names_of(disk, directory)]
 
 
-_FILES_OF = (records.schedule_files, records.work_files, _journals)
+_FILES_OF = (ztick_files, workq_files, _journals)
 
 
 def _modified_ns(disk: Disk, path: str) -> int:

@@ -20,6 +20,7 @@ from msgspec import Struct
 from journeyman.engines.ztick.timetables import body_of, read_body
 from journeyman.formats import workq, ztick
 from journeyman.logs.ledger import times_of
+from journeyman.logs.segments import workq_files, ztick_files
 from journeyman.protocols.workq.replies import STATES
 from journeyman.servers.http import records
 from journeyman.servers.http.fields import read_moment
@@ -134,10 +135,10 @@ class PastRoutes:
             log, _ = backend.work_log()
         except ApiError:
             log, ledger = backend.schedule_log()
-            times = times_of(backend.disk, ledger, records.schedule_files(backend.disk, log))
+            times = times_of(backend.disk, ledger, ztick_files(backend.disk, log))
             known = [each for file in times.values() for each in file.times_ns]
             return (min(known), max(known)) if known else None
-        files = records.work_files(backend.disk, log)
+        files = workq_files(backend.disk, log)
         first = next(filter(None, (records.first_time_ns(backend.disk, f) for f in files)), None)
         last = [record for file in files[::-1] for record in _newest(backend, file)][:1]
         if first is None or not last:
@@ -170,7 +171,7 @@ class PastRoutes:
     ) -> list[records.PlacedRecord]:
         """Return what stood before the last mark of then."""
         disk = self._backend.disk
-        files = records.schedule_files(disk, log)
+        files = ztick_files(disk, log)
         times = times_of(disk, ledger, files)
         found: list[records.PlacedRecord] = []
         for path in reversed(files):
