@@ -28,11 +28,11 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from journeyman.engines.batches import UndoableEngine
 from journeyman.engines.kestrel import bulk, messages
 from journeyman.engines.kestrel.queue import FanReader, ItemQueue, KestrelOptions, NotHere, Wait
 from journeyman.engines.kestrel.state import KestrelState, LoadedReader
 from journeyman.formats.kestrel import ItemPut
+from journeyman.formats.ledger import Record as LedgerRecord
 from journeyman.protocols.kestrel import commands as ask
 from journeyman.protocols.kestrel import replies
 from journeyman.protocols.kestrel.commands import Key
@@ -460,13 +460,13 @@ _DECISIONS: dict[type, Callable[[KestrelState, Any, messages.Client], replies.Re
 _outcome = tuple.__new__  # a third of the time of KestrelOutcome(...), and one is made every time
 
 
-class KestrelEngine(UndoableEngine[KestrelState]):
+class KestrelEngine:
     """All queues, their readers, and who waits for what."""
 
-    __slots__ = ()
+    __slots__ = ("_state",)
 
     def __init__(self, settings: KestrelOptions | None = None) -> None:
-        super().__init__(KestrelState(settings))
+        self._state = KestrelState(settings)
 
     def decide(
         self, command: Any, now_ns: int, client: messages.Client = None
@@ -565,3 +565,22 @@ class KestrelEngine(UndoableEngine[KestrelState]):
 
     def stats(self) -> messages.KestrelStats:
         return self._state.stats()
+
+    def take_ledger(self) -> list[LedgerRecord]:
+        """The ledger records decided since the last call, for the same batch."""
+        return []  # items have nothing that their journals do not hold
+
+    # -- batches ---------------------------------------------------------------------------------
+
+    def begin_batch(self) -> None:
+        """From here on everything can be taken back."""
+        self._state.begin_batch()
+
+    def commit_batch(self) -> None:
+        """The records of the batch are durable."""
+        self._state.commit_batch()
+
+    def undo_batch(self) -> None:
+        """The records could not be written: be as if the batch had never been. Nothing that it
+        gave out may be used: no reply, no effect. Clients that waited before it wait again."""
+        self._state.undo_batch()

@@ -25,7 +25,6 @@ from journeyman.engines.kestrel import messages
 from journeyman.engines.kestrel.queue import FanReader, ItemQueue, KestrelOptions, Wait
 from journeyman.folds.kestrel import DEFAULT_READER, Reader
 from journeyman.formats.kestrel import ItemPut
-from journeyman.formats.ledger import Record as LedgerRecord
 from journeyman.protocols.kestrel import commands as ask
 from journeyman.protocols.kestrel.commands import Key
 from journeyman.protocols.kestrel.replies import END, Reply, ServerError
@@ -137,7 +136,6 @@ class KestrelState:
         self.open: dict[messages.Client, dict[Key, deque[ItemPut]]] = {}
         self.waits = Waits()
         self.counts = messages.Counts()
-        self.ledger: list[LedgerRecord] = []  # journals hold all there is of items
         self.held_off: frozenset[str] = frozenset()  # queues that cannot be made
         self.gives_items = True  # if not, open reads can still be confirmed, closed and aborted
         self.sweep_due_ns: int | None = None

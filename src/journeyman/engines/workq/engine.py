@@ -52,7 +52,6 @@ from typing import Any, TypeAlias
 
 from msgspec import structs
 
-from journeyman.engines.batches import UndoableEngine
 from journeyman.engines.workq import (
     adding,
     browsing,
@@ -76,6 +75,7 @@ from journeyman.formats.ledger import (
     QueuePaused,
     QueueResumed,
 )
+from journeyman.formats.ledger import Record as LedgerRecord
 from journeyman.formats.timed_frame import UTC_OFFSET_MIN, cached_moment_bytes, moment_bytes
 from journeyman.formats.workq import (
     Command,
@@ -328,13 +328,14 @@ def _look_at_freed(state: WorkqState) -> None:
 _outcome = tuple.__new__  # a third of the time of Outcome(...), and one is made every time
 
 
-class WorkqEngine(UndoableEngine[WorkqState]):
+class WorkqEngine:
     """Jobs, queues and waiting clients. Loaded ones: see loading.py."""
 
-    __slots__ = ()
+    __slots__ = ("_in_batch", "_state")
 
     def __init__(self, state: WorkqState | None = None, *, seed: int = 0) -> None:
-        super().__init__(WorkqState(seed) if state is None else state)
+        self._state = WorkqState(seed) if state is None else state
+        self._in_batch = False
 
     def decide(
         self, command: Decidable, now_ns: int, client: messages.Client = None
@@ -451,9 +452,37 @@ class WorkqEngine(UndoableEngine[WorkqState]):
         """How much the open batch has done for children, forks and parked jobs: maybe much."""
         return self._state.extensions.effort
 
+    def take_ledger(self) -> list[LedgerRecord]:
+        """The ledger records decided since the last call, for the same batch."""
+        ledger = self._state.ledger
+        if ledger:
+            self._state.ledger = []
+        return ledger
+
     def take_begun(self) -> list[tuple[str, bytes, int]]:
         """Worker, job and attempt of the leases that began since the last call."""
         begun = self._state.extensions.begun
         if begun:
             self._state.extensions.begun = []
         return begun
+
+    # -- batches ---------------------------------------------------------------------------------
+
+    def begin_batch(self) -> None:
+        """From here on everything can be taken back."""
+        assert not self._in_batch
+        self._in_batch = True
+        self._state.begin_batch()
+
+    def commit_batch(self) -> None:
+        """The records of the batch are durable."""
+        assert self._in_batch
+        self._in_batch = False
+        self._state.commit_batch()
+
+    def undo_batch(self) -> None:
+        """The records could not be written: be as if the batch had never been. Nothing that it
+        gave out may be used: no reply, no effect. Clients that waited before it wait again."""
+        assert self._in_batch
+        self._in_batch = False
+        self._state.undo_batch()

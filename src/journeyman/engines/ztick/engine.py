@@ -28,7 +28,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
-from journeyman.engines.batches import UndoableEngine
 from journeyman.engines.ztick import (
     job_table,
     messages,
@@ -43,6 +42,7 @@ from journeyman.engines.ztick.rules import RuleBook
 from journeyman.engines.ztick.state import ZtickState
 from journeyman.engines.ztick.timetables import TimetableBook
 from journeyman.formats import ztick
+from journeyman.formats.ledger import Record as LedgerRecord
 from journeyman.formats.ledger import RuleOptionsRemoved, RuleOptionsSet
 from journeyman.formats.timed_frame import Instant
 from journeyman.formats.ztick.codec import encode_planned, is_reserved
@@ -353,10 +353,10 @@ _PLANNED = ztick.Status.PLANNED  # to look a member up takes its time
 _outcome = tuple.__new__  # a third of the time of ZtickOutcome(...), and one is made every time
 
 
-class ZtickEngine(UndoableEngine[ZtickState]):
+class ZtickEngine:
     """Jobs, rules and runs, and what is to happen next. Loaded ones: see loading.py."""
 
-    __slots__ = ("timetables",)
+    __slots__ = ("_in_batch", "_state", "timetables")
 
     def __init__(
         self,
@@ -368,7 +368,8 @@ class ZtickEngine(UndoableEngine[ZtickState]):
         jobs = job_table.ZtickJobTable() if jobs is None else jobs
         rules = RuleBook() if rules is None else rules
         self.timetables = TimetableBook()
-        super().__init__(ZtickState(jobs, rules, self.timetables, max_runs))
+        self._state = ZtickState(jobs, rules, self.timetables, max_runs)
+        self._in_batch = False
 
     def decide(
         self, command: Decidable, now_ns: int, namespace: str = EVERYTHING
@@ -429,3 +430,31 @@ class ZtickEngine(UndoableEngine[ZtickState]):
     def listing(self, prefix: str) -> job_table.JobListing:
         """The jobs whose identifier begins with ``prefix``, in slices."""
         return self._state.jobs.listing(prefix)
+
+    def take_ledger(self) -> list[LedgerRecord]:
+        """The ledger records decided since the last call, for the same batch."""
+        ledger = self._state.ledger
+        if ledger:
+            self._state.ledger = []
+        return ledger
+
+    # -- batches ---------------------------------------------------------------------------------
+
+    def begin_batch(self) -> None:
+        """From here on everything can be taken back."""
+        assert not self._in_batch
+        self._in_batch = True
+        self._state.begin_batch()
+
+    def commit_batch(self) -> None:
+        """The records of the batch are durable."""
+        assert self._in_batch
+        self._in_batch = False
+        self._state.commit_batch()
+
+    def undo_batch(self) -> None:
+        """The records could not be written: be as if the batch had never been. Nothing that it
+        gave out may be used: no reply, no effect, no listing."""
+        assert self._in_batch
+        self._in_batch = False
+        self._state.undo_batch()

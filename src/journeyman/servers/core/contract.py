@@ -8,12 +8,25 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Protocol, TypeAlias
 
-from journeyman.engines.batches import UndoableEngine
 from journeyman.errors import JourneymanError
 from journeyman.formats.framing import Codec
 from journeyman.formats.ledger import Record as LedgerRecord
 
 Requests: TypeAlias = Sequence[tuple[Any, Any]]  # (client, request); no client: the server itself
+
+
+class Engine(Protocol):
+    """An engine that decides; a batch of decisions can be taken back."""
+
+    def begin_batch(self) -> None: ...
+
+    def commit_batch(self) -> None: ...
+
+    def undo_batch(self) -> None: ...
+
+    def take_ledger(self) -> list[LedgerRecord]:
+        """The part of the decisions since the last call that belongs in the ledger."""
+        ...
 
 
 @dataclass(slots=True)
@@ -80,7 +93,7 @@ class Dialect(ABC):
     max_waiting_bytes = 64 * 1024 * 1024  # the limit of waiting requests; beyond it none is taken
     has_stopped = "the server is stopping"  # the answer to calls from inside then
 
-    def __init__(self, engine: UndoableEngine[Any]) -> None:
+    def __init__(self, engine: Engine) -> None:
         self.engine = engine
 
     @abstractmethod
