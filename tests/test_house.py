@@ -29,20 +29,6 @@ MODULES = sorted(m.name for m in pkgutil.walk_packages(journeyman.__path__, "jou
 DIALECTS = {"ztick", "workq", "kestrel", "keyspace"}
 VAGUE_MODULES = {"utils", "util", "helpers", "helper", "common", "manager", "misc", "base"}
 
-# Names that two layers share because they mean the same thing.
-SHARED_NAMES = {
-    "Codec": "what turns values or records into bytes and back",
-    "Command": "Django looks for a class of this name",
-    "Job": "users of the schedule and of tasks know it, from two packages",
-    "fold": "the fold of a dialect, over columns as well as over records",
-    "hop": "the step from frame to frame, in a kernel and beside it",
-    "main": "the entry of a process",
-    **dict.fromkeys(
-        ("Firing", "LeasedJob", "LogFile", "Rule", "Run", "Timetable", "Workers"),
-        "the HTTP API shows what another layer has, and its schema has the name that users know",
-    ),
-}
-
 
 def relative(path: Path) -> str:
     return str(path.relative_to(ROOT))
@@ -242,7 +228,7 @@ def test_a_public_name_has_one_meaning():
     twice = house.names_defined_twice(SOURCES)
     assert_listed(
         {name: [str(place) for place in places] for name, places in twice.items()},
-        SHARED_NAMES,
+        house.SHARED_NAMES,
     )
 
 

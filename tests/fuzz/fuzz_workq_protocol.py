@@ -13,7 +13,7 @@ from journeyman.protocols.workq.commands import (
     Fail,
     HangUp,
     RefusedLine,
-    Run,
+    RunJob,
     ScheduleJob,
 )
 from journeyman.protocols.workq.parser import WorkqParser
@@ -62,7 +62,7 @@ def fed(pieces: list[bytes]) -> tuple[list[Event], bool, int]:
 def check_event(event: Event) -> None:
     if isinstance(event, RefusedLine):
         assert reply_bytes(event).endswith(b"\r\n")
-    elif isinstance(event, Add | ScheduleJob | Run):
+    elif isinstance(event, Add | ScheduleJob | RunJob):
         assert len(event.job_id) == 16
         assert event.name.isascii()
         assert len(event.payload) <= MAX_PAYLOAD_BYTES

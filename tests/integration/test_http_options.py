@@ -64,7 +64,7 @@ SAME_BY_OTHERS = {
 OVER_HTTP: dict[type, Over] = {
     workq.Add: Over("POST", "/v1/work/jobs", ADD),
     workq.ScheduleJob: Over("POST", "/v1/work/jobs", ADD | {"time_ns": "at"}),
-    workq.Run: Over("POST", "/v1/work/run", {
+    workq.RunJob: Over("POST", "/v1/work/run", {
         "job_id": "id", "name": "queue", "ttr_ms": "ttr_ms", "wait_ms": "wait_ms",
         "payload": "payload", "priority": "priority"}),
     workq.AwaitResult: Over("GET", f"{JOB}/result", {"job_id": "job", "wait_ms": "wait_ms"}),

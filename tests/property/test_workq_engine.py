@@ -26,7 +26,7 @@ from journeyman.protocols.workq.commands import (
     Limits,
     PauseQueue,
     ResumeQueue,
-    Run,
+    RunJob,
     SetLimits,
 )
 from tests.support.effort import cases
@@ -56,7 +56,7 @@ def _usual(chance: Random) -> Decidable:
 def _other(chance: Random, *, is_extended: bool) -> Decidable:
     job_id, name = chance.choice(IDS), chance.choice("aab")
     plain: list[Decidable] = [
-        *(Run(job_id, name, 5, 5, b"p"), Lease((name, "c"), 0), Lease((name,), 0, 2)),
+        *(RunJob(job_id, name, 5, 5, b"p"), Lease((name, "c"), 0), Lease((name,), 0, 2)),
         *(Fail(job_id, b"f"), Delete(job_id), AwaitResult(job_id, 10), WorkqDue()),
         *(PauseQueue(name), ResumeQueue(name)),
     ]

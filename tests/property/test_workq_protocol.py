@@ -28,7 +28,7 @@ from journeyman.protocols.workq.commands import (
     InspectServer,
     Lease,
     RefusedLine,
-    Run,
+    RunJob,
     ScheduleJob,
 )
 from journeyman.protocols.workq.parser import WorkqParser
@@ -64,7 +64,7 @@ OPTIONS = (PRIORITIES, COUNTS, COUNTS, DELAYS, st.none())
 COMMANDS = st.one_of(
     st.builds(Add, IDS, NAMES, TTRS, TTLS, PAYLOADS, *OPTIONS),
     st.builds(ScheduleJob, IDS, NAMES, TTRS, TTLS, TIMES, PAYLOADS, *OPTIONS),
-    st.builds(Run, IDS, NAMES, TTRS, WAITS, PAYLOADS, PRIORITIES),
+    st.builds(RunJob, IDS, NAMES, TTRS, WAITS, PAYLOADS, PRIORITIES),
     st.builds(Complete, IDS, PAYLOADS, st.integers(0, 2**32 - 1)),
     st.builds(Fail, IDS, PAYLOADS),
     st.builds(Lease, st.lists(NAMES, min_size=1, max_size=5).map(tuple), WAITS),
@@ -183,7 +183,7 @@ def written(command: Event) -> bytes:
         case ScheduleJob(job_id, name, ttr_ms, ttl_ms, time_ns, payload):
             words = f"schedule {id_text(job_id)} {name} {ttr_ms} {ttl_ms} {time_of(time_ns)}"
             return line(words, payload, options(command))
-        case Run(job_id, name, ttr_ms, wait_ms, payload, priority):
+        case RunJob(job_id, name, ttr_ms, wait_ms, payload, priority):
             words = f"run {id_text(job_id)} {name} {ttr_ms} {wait_ms}"
             return line(words, payload, f"-priority={priority}")
         case Complete(job_id, result, attempt):

@@ -19,7 +19,7 @@ from journeyman.protocols.workq.commands import (
     PauseQueue,
     Requeue,
     ResumeQueue,
-    Run,
+    RunJob,
     ScheduleJob,
 )
 from journeyman.protocols.workq.replies import JobList, JobView, Leased
@@ -82,7 +82,7 @@ class Story:
 
     def run(self, number: int, client: Any, wait_ms: int = 500, **settings: Any) -> Any:
         values: dict[str, Any] = {"ttr_ms": 1000, "payload": b""} | settings
-        return self.decide(Run(job_id(number), "q", wait_ms=wait_ms, **values), client)
+        return self.decide(RunJob(job_id(number), "q", wait_ms=wait_ms, **values), client)
 
     def lease(self, *names: str, wait_ms: int = 0, client: Any = None) -> Any:
         """The number of the job; any other reply as it is."""

@@ -35,7 +35,7 @@ from journeyman.protocols.workq.commands import (
     PauseQueue,
     Requeue,
     ResumeQueue,
-    Run,
+    RunJob,
     ScheduleJob,
 )
 from journeyman.protocols.workq.replies import (
@@ -66,7 +66,7 @@ delays = st.sampled_from((0, 0, 4, 60))
 payloads = st.binary(max_size=3)
 job_fields = (job_ids, names, ttrs, ttls, payloads, priorities, limits, limits, delays)
 adds = st.builds(Add, *job_fields, st.none())
-runs = st.builds(Run, job_ids, names, ttrs, waits, payloads, priorities)
+runs = st.builds(RunJob, job_ids, names, ttrs, waits, payloads, priorities)
 leases = st.builds(Lease, st.lists(names, min_size=1, max_size=3).map(tuple), waits)
 
 
@@ -127,7 +127,7 @@ class WorkQueueMachine(RuleBasedStateMachine):
         self.compare(self.decide(scheduled), self.model.add(scheduled))
 
     @rule(command=runs)
-    def run(self, command: Run) -> None:
+    def run(self, command: RunJob) -> None:
         client = next(self.clients)
         outcome = self.decide(command, client)
         self.compare(outcome, self.model.run(command, client))

@@ -21,7 +21,7 @@ from journeyman.protocols.workq.commands import (
     RefusedLine,
     Requeue,
     ResumeQueue,
-    Run,
+    RunJob,
     ScheduleJob,
 )
 from journeyman.protocols.workq.replies import (
@@ -167,7 +167,7 @@ class Model:
 
     # -- commands --
 
-    def add(self, command: Add | ScheduleJob | Run) -> Reply | None:
+    def add(self, command: Add | ScheduleJob | RunJob) -> Reply | None:
         time_ns = command.time_ns if isinstance(command, ScheduleJob) else None
         if time_ns is not None:
             assert isinstance(command, ScheduleJob)
@@ -185,7 +185,7 @@ class Model:
             command.job_id,
             command.name,
             command.ttr_ms,
-            0 if isinstance(command, Run) else command.ttl_ms,
+            0 if isinstance(command, RunJob) else command.ttl_ms,
             command.priority,
             command.payload,
             self.now_ns,
@@ -194,7 +194,7 @@ class Model:
         self.jobs[job.job_id] = job
         if time_ns is not None and time_ns > self.now_ns:
             job.ready_ns = time_ns
-        if not isinstance(command, Run):
+        if not isinstance(command, RunJob):
             job.max_attempts, job.max_fails = command.max_attempts, command.max_fails
             job.delay_ms = command.retry_delay_ms
         else:
@@ -202,7 +202,7 @@ class Model:
         self.match(job.name)
         return DONE
 
-    def run(self, command: Run, client: int) -> Reply | None:
+    def run(self, command: RunJob, client: int) -> Reply | None:
         reply = self.add(command)
         if reply != DONE:
             return reply

@@ -176,7 +176,7 @@ def test_without_a_ledger_nothing_is_cancelled(story):
 
 
 def test_a_run_can_be_cancelled(story):
-    assert story.do(ask.Run(A, "q", DAY_MS, 1000, b"x"), "runs") is None
+    assert story.do(ask.RunJob(A, "q", DAY_MS, 1000, b"x"), "runs") is None
     assert story.do(ask.Cancel(A)) == DONE
     (answer,) = story.answers
     assert answer.client == "runs"

@@ -107,7 +107,7 @@ def test_what_cannot_be_forked_is_refused(story):
     assert fork(story, "ship", 2) == UNKNOWN_STEP
     assert fork(story, "ship", of=C) == NOT_FOUND
     assert fork(story, "ship", new_id=A) == DUPLICATE
-    story.decide(ask.Run(C, "r", DAY_MS, 0, b""))
+    story.decide(ask.RunJob(C, "r", DAY_MS, 0, b""))
     assert fork(story, "ship", of=C) == NOT_FOUND
     assert story.engine.stats().ready == 0
     line = f"fork {id_text(A)} {id_text(B)} ship 2\r\n".encode()

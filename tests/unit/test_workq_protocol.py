@@ -32,7 +32,7 @@ from journeyman.protocols.workq.commands import (
     RefusedLine,
     Requeue,
     ResumeQueue,
-    Run,
+    RunJob,
     ScheduleJob,
 )
 from journeyman.protocols.workq.parser import LINE_LIMIT_BYTES, WorkqParser
@@ -94,8 +94,8 @@ def complaint(data: str) -> Complaint:
             f"schedule {TEXT} q 1 2 1970-01-01T00:00:05Z 1 -priority=9\r\nx\r\n",
             ScheduleJob(ID, "q", 1, 2, 5 * SECOND, b"x", 9),
         ),
-        (f"run {TEXT} q 1 0 1 -priority=+7\r\nx\r\n", Run(ID, "q", 1, 0, b"x", 7)),
-        (f"run {TEXT} q 1 0 0 -max-attempts=x\r\n\r\n", Run(ID, "q", 1, 0, b"")),
+        (f"run {TEXT} q 1 0 1 -priority=+7\r\nx\r\n", RunJob(ID, "q", 1, 0, b"x", 7)),
+        (f"run {TEXT} q 1 0 0 -max-attempts=x\r\n\r\n", RunJob(ID, "q", 1, 0, b"")),
         (f"complete {TEXT} 2\r\nok\r\n", Complete(ID, b"ok")),
         (f"fail {TEXT} 0\r\n\r\n", Fail(ID, b"")),
         (f"fail {TEXT} 0 -release=1 -delay=5\r\n\r\n", Fail(ID, b"", 5, is_release=True)),

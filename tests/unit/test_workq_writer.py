@@ -26,7 +26,7 @@ from journeyman.protocols.workq.commands import (
     Requeue,
     RequeueAll,
     ResumeQueue,
-    Run,
+    RunJob,
 )
 from journeyman.protocols.workq.replies import (
     DONE,
@@ -361,7 +361,7 @@ def test_run_needs_no_record_and_goes_on_while_the_disk_is_full():
         bench, worker, client = Bench(), Caller(), Caller()
         bench.journal.errors = [full(), full()]
         bench.writer.submit(worker, [Lease(("q",), 1000)])
-        bench.writer.submit(client, [Run(job_id(1), "q", 1000, 1000, b"work")])
+        bench.writer.submit(client, [RunJob(job_id(1), "q", 1000, 1000, b"work")])
         await bench.settle()
         assert worker.told == [leased(1)]
         await bench.ask(worker, Complete(job_id(1), b"done"))

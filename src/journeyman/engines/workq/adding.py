@@ -122,7 +122,7 @@ def schedule(state: WorkqState, command: commands.ScheduleJob, _client: Client) 
     return replies.DONE
 
 
-def run(state: WorkqState, command: commands.Run, client: Client) -> replies.Reply | None:
+def run(state: WorkqState, command: commands.RunJob, client: Client) -> replies.Reply | None:
     job_id, name, ttr_ms, wait_ms, payload, priority = command
     if job_id in state.extensions.children or not _is_free(state, job_id):
         return _DUPLICATE

@@ -278,7 +278,7 @@ def _browse_workers(
 _DECISIONS: dict[type, Callable[[WorkqState, Any, messages.Client], Any]] = {
     ask.Add: adding.add,
     ask.ScheduleJob: adding.schedule,
-    ask.Run: adding.run,
+    ask.RunJob: adding.run,
     ask.Requeue: adding.requeue,
     ask.RequeueAll: adding.requeue_all,
     ask.SetLimits: _set_limits,

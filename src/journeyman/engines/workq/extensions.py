@@ -47,7 +47,7 @@ from journeyman.engines.workq.step_table import (
     StepTable,
     StepValue,
 )
-from journeyman.engines.workq.workers import Workers
+from journeyman.engines.workq.workers import KnownWorkers
 from journeyman.protocols.workq.commands import NO_LIMITS, Add, Limits
 from journeyman.units import DAY_MS, NS_PER_MS
 
@@ -106,7 +106,7 @@ class Extensions:
         self.options: dict[bytes, StoredJobOptions] = {}
         self.workers: dict[bytes, str] = {}
         self.former_workers: dict[bytes, str] = {}  # oldest first
-        self.known_workers = Workers()
+        self.known_workers = KnownWorkers()
         self.progress = ProgressNotes()
         self.steps = StepTable(self.note_undo)
         self.events: dict[str, StepValue] = {}  # in the order in which they happened

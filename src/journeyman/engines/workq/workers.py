@@ -45,7 +45,7 @@ class WorkersFound(Struct, frozen=True):
     has_more: bool
 
 
-class Workers:
+class KnownWorkers:
     """Those that have said what they are: by name, then by namespace."""
 
     def __init__(self) -> None:

@@ -2,7 +2,7 @@
 
     add ID NAME TTR TTL SIZE [flags]  + payload              Add
     schedule ID NAME TTR TTL TIME SIZE [flags]  + payload    ScheduleJob
-    run ID NAME TTR WAIT SIZE [-priority=N]  + payload       Run
+    run ID NAME TTR WAIT SIZE [-priority=N]  + payload       RunJob
     result ID WAIT                                           AwaitResult
     lease NAME... WAIT                                       Lease
     complete ID SIZE  + result                               Complete
@@ -217,7 +217,7 @@ class ScheduleJob(NamedTuple):
     options: AddOptions | None = None
 
 
-class Run(NamedTuple):
+class RunJob(NamedTuple):
     """A foreground job: not recorded, and dropped when its client has its answer."""
 
     job_id: bytes
@@ -473,7 +473,7 @@ class ResumeQueue(Struct, frozen=True):
 Command: TypeAlias = (
     Add
     | ScheduleJob
-    | Run
+    | RunJob
     | AwaitResult
     | AwaitOrders
     | NoteProgress

@@ -226,7 +226,7 @@ def run(tokens: Tokens, flags: Flags, payload: bytes) -> commands.Event:
     wait_ms = _read_wait(wait)
     if wait_ms is None:
         return _NO[commands.Complaint.WAIT]
-    return _out_of_range(name, numbers) or commands.Run(
+    return _out_of_range(name, numbers) or commands.RunJob(
         numbers.job_id, name.decode(), numbers.ttr_ms, wait_ms, payload, priority
     )
 

@@ -23,7 +23,7 @@ from journeyman.units import NS_PER_S
 _COMMAND_NAMES: dict[type, str] = {
     commands.Add: "add",
     commands.ScheduleJob: "schedule",
-    commands.Run: "run",
+    commands.RunJob: "run",
     commands.AwaitResult: "result",
     commands.Lease: "lease",
     commands.Complete: "complete",

@@ -53,7 +53,7 @@ _OF_A_NAME = frozenset(
         *(
             commands.Add,
             commands.ScheduleJob,
-            commands.Run,
+            commands.RunJob,
             commands.PauseQueue,
             commands.ResumeQueue,
             commands.RequeueAll,
@@ -285,7 +285,7 @@ MAX_EFFORT = 20_000  # for children of jobs, in one batch: some ten milliseconds
 
 Request: TypeAlias = commands.Command | commands.RefusedLine
 
-CAN_WAIT = frozenset({commands.Lease, commands.AwaitResult, commands.AwaitOrders, commands.Run})
+CAN_WAIT = frozenset({commands.Lease, commands.AwaitResult, commands.AwaitOrders, commands.RunJob})
 _CHANGES = frozenset(
     {
         *(
@@ -314,7 +314,7 @@ def _job_bytes(job: commands.Add | commands.ScheduleJob) -> int:
 _WEIGHTS: dict[type, Callable[[Any], int]] = {
     commands.Add: _job_bytes,
     commands.ScheduleJob: _job_bytes,
-    commands.Run: lambda run: len(run.payload),
+    commands.RunJob: lambda run: len(run.payload),
     commands.Complete: lambda complete: len(complete.result),
     commands.Fail: lambda fail: len(fail.result),
     commands.RecordStep: lambda step: len(step.value),

@@ -312,7 +312,7 @@ class WorkRoutes:
         """As ``run`` on the port: not recorded, and dropped when its client has left."""
         body: values.RunBody = call.body
         payload = _payload(body.payload, body.payload_base64, "payload")
-        run = commands.Run(
+        run = commands.RunJob(
             self._new_id(call, body.id, None), body.queue, body.ttr_ms, body.wait_ms, payload,
             body.priority,
         )  # fmt: skip
