@@ -28,6 +28,7 @@ from journeyman.servers.series.files import SeriesFiles
 from journeyman.servers.series.lengths import bucket_of, middle_of, percentile
 from journeyman.units import NS_PER_S
 from tests.support.followed_series import followed, runs_lane_of, wanted, work_lane_of
+from tests.support.simulated_disk import SimulatedDisk
 from tests.support.spark.written_logs import BORN_NS, added, event, run, write_workq, write_ztick
 
 BORN_S = BORN_NS // NS_PER_S
@@ -107,6 +108,15 @@ def test_damaged_bytes_end_a_file_and_nothing_else(tmp_path: Path, place: int):
     file.write_bytes(data)
     assert list(files.minutes(0, BORN_S + HOUR_S)) == []
     SeriesFiles(RealDisk(), str(tmp_path)).append_minute(block(BORN_S, 2))
+    assert [each.begin_s for each in files.minutes(0, BORN_S + HOUR_S)] == [BORN_S]
+
+
+def test_a_minute_that_the_place_counts_outlives_a_power_cut():
+    disk = SimulatedDisk()
+    files = SeriesFiles(disk, "/series")
+    files.append_minute(block(BORN_S, 1))
+    files.write_place([])
+    files = SeriesFiles(disk.after_crash("lose_all_unsynced"), "/series")
     assert [each.begin_s for each in files.minutes(0, BORN_S + HOUR_S)] == [BORN_S]
 
 
@@ -204,6 +214,16 @@ def test_jobs_that_wait_count_in_hours_in_which_nothing_happens(tmp_path: Path):
     assert found.figures["scheduled"][0] == 1
     assert found.figures["ready"][-1] == 2
     assert found.figures["scheduled"][-1] == 0
+
+
+def test_a_lane_removes_minutes_that_are_too_old(tmp_path: Path):
+    days = [added(number, number * 86_400) for number in range(5)]
+    log, now_s = write_workq(tmp_path / "log", days[:1]), BORN_S + 200
+    followed(work_lane_of(log, tmp_path, now_s)).save()
+    write_workq(tmp_path / "log", days)
+    followed(work_lane_of(log, tmp_path, now_s + 5 * 86_400))
+    first = SeriesFiles(RealDisk(), str(tmp_path / "series")).minutes(0, BORN_S + HOUR_S)
+    assert list(first) == []
 
 
 def test_what_is_to_come_is_not_known(tmp_path: Path):

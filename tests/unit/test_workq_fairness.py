@@ -86,6 +86,12 @@ def test_a_key_with_a_weight_has_more_jobs_in_a_turn() -> None:
     assert queue.lease(9) == "a1 a2 b6 a3 a4 b7 a5 b8"
 
 
+def test_a_key_that_leaves_takes_nothing_from_the_next_turn() -> None:
+    queue = Queue(Limits(fair=True, weights={"a": 2, "b": 2}))
+    queue.add("abbc")
+    assert queue.lease(9) == "a1 b2 b3 c4"
+
+
 def test_the_priority_comes_first() -> None:
     queue = Queue()
     queue.add("aab")
@@ -244,7 +250,7 @@ class PlainTurns:
 
 @given(steps, st.integers(1, 3))
 def test_turns_are_those_of_a_plain_model(steps: list[tuple[str, Any]], weight: int) -> None:
-    weights = {"a": weight}
+    weights = {"a": weight, "b": 4 - weight}
     found, model = FairSet(SortedSet(), weights), PlainTurns(weights)
     for number, (step, given_with) in enumerate(steps):
         if step == "add":
