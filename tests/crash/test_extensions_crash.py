@@ -15,7 +15,7 @@ from msgspec import structs
 
 from journeyman.config import LogLevel, WorkqSettings, WorkqSync
 from journeyman.disk import RealDisk
-from journeyman.engines.workq.adding import SETTLE_LIMIT
+from journeyman.engines.workq.adding import ADD_LIMIT
 from journeyman.engines.workq.engine import Decidable, WorkqEngine
 from journeyman.engines.workq.messages import WorkqDue
 from journeyman.logs.ledger import LedgerLog
@@ -224,7 +224,7 @@ def test_children_that_could_not_be_added_at_once_are_added_after_a_crash(
     """Their parent is not in memory then, or gone; how it ended counts."""
     world = InLog(SimulatedDisk())
     world.open()
-    ids = [bytes.fromhex(f"0000000b000040008000{n:012x}") for n in range(2 * SETTLE_LIMIT + 5)]
+    ids = [bytes.fromhex(f"0000000b000040008000{n:012x}") for n in range(2 * ADD_LIMIT + 5)]
     world.do(add(PLAIN))
     for job_id in ids:
         world.do(add(job_id, AddOptions(after=(PLAIN,))))
@@ -257,18 +257,18 @@ def test_children_that_could_not_fail_at_once_fail_after_a_crash(
     world.open()
     world.do(add(PLAIN, max_fails=1))
     world.do(add(KEYED))
-    for n in range(2 * SETTLE_LIMIT + 5):
+    for n in range(2 * ADD_LIMIT + 5):
         job_id = bytes.fromhex(f"0000000b000040008000{n:012x}")
         world.do(add(job_id, AddOptions(after=(PLAIN,))))
     for end in ends:
         world.do(end)
-    assert world.kept.queue.stats().failed < 2 * SETTLE_LIMIT + 5
+    assert world.kept.queue.stats().failed < 2 * ADD_LIMIT + 5
     world.close()
     world.open()
     for _ in range(3):
         world.do(WorkqDue())
     stats = world.kept.queue.stats()
-    assert (stats.ready, stats.failed) == (1, 2 * SETTLE_LIMIT + 5 + world.kept.queue.has(PLAIN))
+    assert (stats.ready, stats.failed) == (1, 2 * ADD_LIMIT + 5 + world.kept.queue.has(PLAIN))
     world.close()
 
 

@@ -200,7 +200,7 @@ def test_orphans_make_no_job_and_are_reported():
     # The delete stays, should its add still come, and so does what follows the expire.
     assert state == workq.Orphans([records[2], *records[4:]])  # type: ignore[list-item]
     assert kinds == [AnomalyKind.ORPHAN] * 6
-    assert workq.settled(state) is None
+    assert workq.without_orphans(state) is None
 
 
 def test_what_run_leaves_in_the_log_is_reported_and_forgotten():

@@ -71,7 +71,7 @@ def _other(chance: Random, *, is_extended: bool) -> Decidable:
 
 def _extensions_of(engine: WorkqEngine) -> list[object]:
     found = engine._state.extensions
-    return [found.options, found.workers, found.children, found.forgetting, found.settled]
+    return [found.options, found.workers, found.children, found.forgetting, found.added_children]
 
 
 def test_the_fast_path_decides_as_the_engine_does():

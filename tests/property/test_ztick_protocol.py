@@ -209,7 +209,7 @@ def test_no_bytes_raise_and_every_event_can_be_handled(data: bytes, auth: bool):
     events = parser.feed(data)
     for event in events:
         if isinstance(event, RefusedCommand):
-            assert tokenize_reply(replies.settled(event))[:2] == [event.request_id, b"ERROR"]
+            assert tokenize_reply(replies.reply_only(event))[:2] == [event.request_id, b"ERROR"]
         elif isinstance(event, Set):
             assert CODEC.encode(JobSet(event.identifier, event.execution_ns, Status.PLANNED))
         elif isinstance(event, SetRule):
@@ -286,7 +286,7 @@ def test_no_refusal_holds_a_line_break(data: bytes):
     for words in (b"SET a %b", b"RULE SET a b %b x", b"RULE SET a b awf w %b x"):
         [event] = ZtickParser().feed(b"r1 " + words % token + b"\n")
         assert isinstance(event, RefusedCommand)
-        reply = replies.settled(event)
+        reply = replies.reply_only(event)
         assert reply.count(b"\n") == 1
         assert b"\r" not in reply
         assert reply.startswith(b"r1 ERROR invalid_args ")

@@ -125,7 +125,7 @@ class Table:
         assert client is self.session
         self.taken += requests
 
-    def tell_when_room(self, client: ZtickSession) -> None:
+    def notify_when_room(self, client: ZtickSession) -> None:
         self.wants_room = True
 
     def answer(self, count: int) -> None:

@@ -836,7 +836,7 @@ def test_one_decision_does_few_steps_however_many_parents_end(
 def test_children_fail_though_their_parent_has_begun_again_before_a_crash(story: Story):
     """More than one decision settles: those that are left must not wait for the new life."""
     story.add(1)
-    many = range(10, 20 + 2 * adding.SETTLE_LIMIT)
+    many = range(10, 20 + 2 * adding.ADD_LIMIT)
     for number in many:
         story.add(number, after=(1,))
     story.lease()

@@ -397,10 +397,10 @@ def test_orphans_are_no_job_and_go_when_the_log_is_complete():
     state, _ = folded(start(1))
     assert isinstance(state, Orphans)
     assert workq.visible(state, 0) is None
-    assert workq.settled(state) is None
-    assert workq.settled(None) is None
+    assert workq.without_orphans(state) is None
+    assert workq.without_orphans(None) is None
     job = job_of(add())
-    assert workq.settled(job) is job
+    assert workq.without_orphans(job) is job
 
 
 def test_a_record_whose_command_does_not_fit_changes_nothing():

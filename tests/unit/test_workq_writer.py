@@ -398,7 +398,7 @@ def test_bytes_that_wait_are_bounded(monkeypatch: pytest.MonkeyPatch):
         bench, client, other = Bench(), Caller(), Caller()
         bench.writer.submit(client, [add(number, payload=b"x" * 100) for number in range(10)])
         room = [bench.writer.has_room]
-        bench.writer.tell_when_room(other)
+        bench.writer.notify_when_room(other)
         await bench.settle()
         assert client.told == [DONE] * 10
         assert bench.writer.batches == 4

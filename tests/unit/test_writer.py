@@ -304,7 +304,7 @@ def test_clients_are_told_when_there_is_room_again():
         await asyncio.sleep(0.01)
         bench.writer.submit(caller, sets(*map(str, range(10))))
         assert not bench.writer.has_room
-        bench.writer.tell_when_room(caller)
+        bench.writer.notify_when_room(caller)
         bench.journal.gate.set()
         await bench.settle()
         assert caller.rooms == 1

@@ -233,7 +233,7 @@ def test_silence(line: bytes):
 def test_auth_where_it_is_not_needed_is_answered_ok(line: bytes):
     needless = event(line)
     assert isinstance(needless, AuthNotNeeded)
-    assert replies.settled(needless) == b"OK\n"
+    assert replies.reply_only(needless) == b"OK\n"
 
 
 @pytest.mark.parametrize(
@@ -366,7 +366,7 @@ def test_what_is_no_moment_is_refused_not_run_at_once(words: bytes, reason: str)
 def test_a_refused_timestamp_of_any_bytes_can_be_answered():
     (refused,) = events(b'r1 SET a "\xff \\"\n"\n')
     assert isinstance(refused, RefusedCommand)
-    reply = replies.settled(refused)
+    reply = replies.reply_only(refused)
     assert reply.startswith(b'r1 ERROR invalid_args invalid timestamp "')
 
 
@@ -567,7 +567,7 @@ def test_errors_look_as_documented():
     assert replies.internal(b"r") == b"r ERROR internal\n"
     (refused,) = events(b"req-3 SET backup.daily\n")
     assert isinstance(refused, RefusedCommand)
-    assert replies.settled(refused) == (
+    assert replies.reply_only(refused) == (
         b"req-3 ERROR invalid_args missing required argument: timestamp\n"
     )
     assert replies.AUTH_OK == b"OK\n"

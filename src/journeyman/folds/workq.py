@@ -167,7 +167,7 @@ def visible(state: State, as_of_ns: int) -> FoldedJob | None:
     return None
 
 
-def settled(state: State) -> FoldedJob | None:
+def without_orphans(state: State) -> FoldedJob | None:
     """Return what is left when the log ends here for good: orphans wait for an add that cannot
     come.
 

@@ -140,19 +140,19 @@ class Appender:
             offset, seal_bytes = self._tail.next_place()
         return in_blocks(records, offset, seal_bytes)
 
-    def hold_now(self) -> bool:
-        """Keep other threads out until ``let_go``; False: one is in, and may be waiting for the
+    def try_lock(self) -> bool:
+        """Keep other threads out until ``unlock``; False: one is in, and may be waiting for the
         disk. For a thread that must not wait for another's writes."""
         return self._lock.acquire(blocking=False)
 
-    def let_go(self) -> None:
+    def unlock(self) -> None:
         self._lock.release()
 
     def is_busy(self) -> bool:
         """Return whether another thread is in now."""
-        if not self.hold_now():
+        if not self.try_lock():
             return True
-        self.let_go()
+        self.unlock()
         return False
 
     def open(self, path: str | None = None) -> None:

@@ -28,8 +28,9 @@ A job that waits for others is a *child*, not a job yet; extensions.py has its r
     the child is cancelled    added, and cancelled at once
     with -even-failed=1       added when all have ended, in any way
 
-Children settled by a decision are added in that decision, up to SETTLE_LIMIT and EFFORT_LIMIT;
-``WorkqDue`` continues at once. A start settles all children again, by the states of their parents.
+Children whose parents have ended are added in the same decision, up to ADD_LIMIT and EFFORT_LIMIT;
+``WorkqDue`` continues at once. A start decides about all children again, by the states of their
+parents.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ from journeyman.units import NS_PER_MS
 MAX_CHILDREN: Final = 100_000
 MAX_CHILDREN_BYTES: Final = 256 * 1024 * 1024  # payloads and parents of all children
 MAX_CHILDREN_OF_ONE: Final = 1000  # children that wait for the same parent
-SETTLE_LIMIT: Final = 100  # children that one decision adds
+ADD_LIMIT: Final = 100  # children that one decision adds
 _ADD, _SCHEDULE = workq.Command.ADD, workq.Command.SCHEDULE  # to look a member up takes its time
 _DUPLICATE = commands.RefusedLine(commands.Complaint.DUPLICATE_JOB)
 _NOT_DEAD = commands.RefusedLine(commands.Complaint.NOT_DEAD)
@@ -219,7 +220,7 @@ def _begin_again(state: WorkqState, job_id: bytes, entry: packed.Entry) -> None:
         fields.key,
     )
     if is_kept:
-        extensions.put(extensions.settled, job_id, None)
+        extensions.put(extensions.added_children, job_id, None)
 
 
 def refusal(
@@ -285,7 +286,7 @@ def _keep_in_ledger(state: WorkqState, job: commands.Add | commands.ScheduleJob)
     if not any(options):
         extensions.drop(extensions.options, job_id)
         extensions.forget(job_id, state.now_ns)
-    extensions.put(extensions.settled, job_id, None)
+    extensions.put(extensions.added_children, job_id, None)
 
 
 def _is_unstarted(entry: packed.Entry | None) -> bool:
@@ -394,7 +395,7 @@ def _add_child(state: WorkqState, job: commands.Add) -> replies.Reply:
     if child is None:
         return _UNKNOWN_PARENT
     extensions = state.extensions
-    if child.is_settled:
+    if child.is_to_be_added:
         make_room(state, job)
         _add_or_fail(state, child)
         return replies.DONE
@@ -430,15 +431,15 @@ def cancel_child(state: WorkqState, command: commands.Cancel, _client: Client) -
     return replies.DONE
 
 
-def add_ready_children(state: WorkqState, limit: int = SETTLE_LIMIT) -> int:
+def add_ready_children(state: WorkqState, limit: int = ADD_LIMIT) -> int:
     """Add, or fail, children that wait no longer; how many they were."""
     extensions, done = state.extensions, 0
     most = extensions.effort + EFFORT_LIMIT
-    while extensions.settling and done < limit and extensions.effort < most:
-        job_id = next(iter(extensions.settling))
-        extensions.drop(extensions.settling, job_id)
+    while extensions.ready_children and done < limit and extensions.effort < most:
+        job_id = next(iter(extensions.ready_children))
+        extensions.drop(extensions.ready_children, job_id)
         child = extensions.children.get(job_id)
-        if child is not None and child.is_settled:
+        if child is not None and child.is_to_be_added:
             _end_child(state, child)
             done += 1
     return done
@@ -451,7 +452,7 @@ def _end_child(state: WorkqState, child: Child, *, is_cancelled: bool = False) -
     extensions.drop_child(job_id, state.now_ns)
     extensions.added_now[job_id] = child.job
     _add_or_fail(state, child, is_cancelled=is_cancelled)
-    extensions.put(extensions.settled, job_id, None)
+    extensions.put(extensions.added_children, job_id, None)
     if job_id not in extensions.options:
         extensions.forget(job_id, state.now_ns)
 
@@ -461,7 +462,7 @@ def load_children(state: WorkqState, loaded: LoadedExtensions, completed: set[by
     extensions, children = state.extensions, loaded.children
     waiting = {job_id: job for job_id, job in children.items() if state.jobs.get(job_id) is None}
     for job_id in children.keys() - waiting.keys():
-        extensions.settled[job_id] = None
+        extensions.added_children[job_id] = None
         if job_id not in extensions.options:  # it was added, and has no key
             extensions.forget(job_id, state.now_ns)
     for job in waiting.values():
@@ -478,8 +479,8 @@ def load_children(state: WorkqState, loaded: LoadedExtensions, completed: set[by
             elif stages[parent] not in packed.UNFINISHED:
                 child = child.without(parent, succeeded=stages[parent] == packed.COMPLETED)
         extensions.put(extensions.children, job_id, child)
-        if child.is_settled:
-            extensions.put(extensions.settling, job_id, None)
+        if child.is_to_be_added:
+            extensions.put(extensions.ready_children, job_id, None)
     for parent in loaded.marked:
         if parent in undone:  # before it ends in another way
             state.unsaid.append(ParentForgotten(state.instant, replies.id_text(parent)))

@@ -347,7 +347,7 @@ class WorkqEngine:
         if state.unwritten:
             state.write_unwritten()
         reply = _DECISIONS[type(command)](state, command, client)
-        if state.extensions.settling:
+        if state.extensions.ready_children:
             adding.add_ready_children(state)
         if state.extensions.waking or state.extensions.ringing:
             parks.wake_some(state, parks.WAKE_LIMIT)

@@ -70,6 +70,7 @@ class Extensions:
 
     __slots__ = (
         "_undo",
+        "added_children",
         "added_now",
         "begun",
         "child_bytes",
@@ -91,10 +92,9 @@ class Extensions:
         "marked",
         "options",
         "progress",
+        "ready_children",
         "retention_ns",
         "ringing",
-        "settled",
-        "settling",
         "steps",
         "waking",
         "watched",
@@ -122,8 +122,10 @@ class Extensions:
         self.children: dict[bytes, Child] = {}
         self.children_of: dict[bytes, dict[bytes, None]] = {}
         self.child_bytes = 0
-        self.settling: dict[bytes, None] = {}  # children to be added, or to fail
-        self.settled: dict[bytes, None] = {}  # added, and the ledger still has them as children
+        self.ready_children: dict[bytes, None] = {}  # children to be added, or to fail
+        self.added_children: dict[
+            bytes, None
+        ] = {}  # added, and the ledger still has them as children
         self.added_now: dict[bytes, Add] = {}  # children that the open batch has added
         self.forgetting: dict[
             bytes, None
@@ -297,9 +299,9 @@ class Extensions:
             told.append(left)
             if not succeeded and child.fails_with(succeeded=False):
                 self.put(self.children, job_id, child._replace(failed=parent))
-                self.put(self.settling, job_id, None)
+                self.put(self.ready_children, job_id, None)
             elif not left:
-                self.put(self.settling, job_id, None)
+                self.put(self.ready_children, job_id, None)
         self.note_undo(lambda: _take_back_end(told, parent))
 
     def forget(self, job_id: bytes, now_ns: int) -> None:

@@ -60,7 +60,7 @@ class Child(NamedTuple):
         return len(self.job.payload) + PARENT_BYTES * len(self.parents)
 
     @property
-    def is_settled(self) -> bool:
+    def is_to_be_added(self) -> bool:
         return not self.left or bool(self.failed)
 
     def fails_with(self, *, succeeded: bool) -> bool:

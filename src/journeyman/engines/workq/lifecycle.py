@@ -445,7 +445,7 @@ def next_due_ns(state: WorkqState) -> int | None:
         firsts.append(state.extensions.forget_at_ns)
     if state.extensions.lingering:
         firsts.append(next(iter(state.extensions.lingering.values())))
-    if state.starved or state.loosened or state.extensions.settling:
+    if state.starved or state.loosened or state.extensions.ready_children:
         firsts.append(state.now_ns)
     if state.extensions.waking or state.extensions.ringing:
         firsts.append(state.now_ns)

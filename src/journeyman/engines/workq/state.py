@@ -445,7 +445,7 @@ class WorkqState:
         extensions.drop(extensions.lingering, job_id)
         added = extensions.added_now.get(job_id)
         if added is None:
-            extensions.drop(extensions.settled, job_id)
+            extensions.drop(extensions.added_children, job_id)
         body = options_body(options, added)
         self.ledger.append(JobOptionsSet(self.instant, id_text(job_id), body))
 
@@ -518,12 +518,12 @@ class WorkqState:
         """The ledger is written before the log, and a crash in between would leave the job without
         them: so they go later. But a child would be one again if its job is gone: that goes now."""
         extensions = self.extensions
-        is_settled = job_id in extensions.settled
-        if not is_settled and job_id not in extensions.options:
+        is_child = job_id in extensions.added_children
+        if not is_child and job_id not in extensions.options:
             return
         options = extensions.options.get(job_id, StoredJobOptions())
         extensions.drop(extensions.options, job_id)
-        if not is_settled:
+        if not is_child:
             extensions.forget_options(job_id, options, self.now_ns)
         elif job_id not in extensions.added_now:
             self.forget_now(job_id)
@@ -540,7 +540,7 @@ class WorkqState:
         extensions = self.extensions
         extensions.drop(extensions.forgetting, job_id)
         extensions.drop(extensions.lingering, job_id)
-        extensions.drop(extensions.settled, job_id)
+        extensions.drop(extensions.added_children, job_id)
         self.ledger.append(JobOptionsRemoved(self.instant, id_text(job_id)))
 
     # -- waiting clients --

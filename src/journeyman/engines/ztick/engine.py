@@ -97,7 +97,7 @@ def _withdraw(state: ZtickState, identifier: str, before: job_table.Job) -> None
     """The job is not what it was: a run that waits for it does not start."""
     name = state.timetables.owner(identifier)
     if name is not None:
-        steps.settled(state, identifier)
+        steps.end_retries(state, identifier)
     if (
         before[job_table.STATUS_AT] == job_table.TRIGGERED
         and state.runs.withdraw(job_table.order_of(before))
@@ -282,7 +282,7 @@ def _finish_run(state: ZtickState, command: messages.RunFinished, _: str) -> mes
             if name is None or not occurrences.retry(state, identifier):
                 notices.report_failure(state, job, "failed", command.detail, command.output)
         elif name is not None:
-            steps.settled(state, identifier)
+            steps.end_retries(state, identifier)
             notices.report_success(state, job, name)
     if name is not None:
         occurrences.run_ended(state, name)

@@ -204,7 +204,7 @@ def close_notice(state: ZtickState, identifier: str, *, is_over: bool = True) ->
         return
     state.timetables.set_notice(identifier, None)
     state.ledger.append(NoticeSettled(Instant(state.now_ns), identifier))
-    steps.settled(state, identifier)
+    steps.end_retries(state, identifier)
     if is_over:
         steps.remove_planned(state, identifier)
 

@@ -232,7 +232,7 @@ def retry(state: ZtickState, identifier: str) -> bool:
     read = None if row is None else read_body(row.body)
     attempt = book.retries(identifier) + 1
     if read is None or attempt > read.timetable.retries:
-        steps.settled(state, identifier)
+        steps.end_retries(state, identifier)
         return False
     book.set_retries(identifier, attempt)
     state.ledger.append(RunRetried(Instant(state.now_ns), identifier, attempt))
@@ -255,7 +255,7 @@ def resume(state: ZtickState) -> None:
             state.timetables.set_retries(identifier, attempt - 1)
             retry(state, identifier)
         elif status not in (job_table.PLANNED, job_table.TRIGGERED):
-            steps.settled(state, identifier)
+            steps.end_retries(state, identifier)
 
 
 def release(state: ZtickState, name: str) -> None:
@@ -289,7 +289,7 @@ def _next_job(name: str, row: TimetableRow) -> str:
 def removed(state: ZtickState, identifier: str, name: str) -> None:
     """A client has removed this job: if it was the next occurrence, there is another one."""
     row = state.timetables.get(name)
-    steps.settled(state, identifier)
+    steps.end_retries(state, identifier)
     if row is None or row.paused or row.planned is None or identifier != row.planned.job(name):
         return
     notices.unexpect(state, name, row.planned)

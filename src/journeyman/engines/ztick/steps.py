@@ -63,7 +63,7 @@ def free_job(state: ZtickState, stem: str, zone: Zone = _UTC) -> str:
         now_ms += 1
 
 
-def settled(state: ZtickState, identifier: str) -> None:
+def end_retries(state: ZtickState, identifier: str) -> None:
     """The job is not to be tried again any more."""
     if state.timetables.retries(identifier):
         state.timetables.set_retries(identifier, 0)

@@ -218,7 +218,7 @@ def _remove_timetable(
         state.ledger.append(TimetableResumed(now, name))
     occurrences.unplan(state, name, row)
     for identifier in book.retried(name):
-        steps.settled(state, identifier)
+        steps.end_retries(state, identifier)
         steps.remove_planned(state, identifier)
     while (held := book.release(name)) is not None:
         if state.jobs.holds(held):

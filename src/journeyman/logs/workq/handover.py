@@ -177,7 +177,7 @@ def _histories(
             states[job_id] = fold.apply(states.get(job_id), entry.record)
     histories = {}
     for job_id, state in states.items():
-        job = fold.settled(state)
+        job = fold.without_orphans(state)
         if job is not None:
             # A timeout that is still to come would have been written by a server that has ended.
             job = replace(job, owed_timeouts=0)

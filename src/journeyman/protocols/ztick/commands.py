@@ -204,7 +204,7 @@ class TooLong(Struct, frozen=True):
     """A line goes over the limit: close without an answer."""
 
 
-Settled: TypeAlias = RefusedCommand | AuthNotNeeded  # events that need only a reply
-SETTLED = (RefusedCommand, AuthNotNeeded)
+ReplyOnly: TypeAlias = RefusedCommand | AuthNotNeeded  # events that need only a reply
+REPLY_ONLY = (RefusedCommand, AuthNotNeeded)
 
-Event: TypeAlias = Command | Settled | Auth | AuthRequired | TooLong | Foreign
+Event: TypeAlias = Command | ReplyOnly | Auth | AuthRequired | TooLong | Foreign

@@ -23,7 +23,7 @@ from typing import Literal
 from msgspec import Struct
 
 from journeyman.formats.ztick import Status
-from journeyman.protocols.ztick.commands import AuthNotNeeded, ErrorCode, Settled
+from journeyman.protocols.ztick.commands import AuthNotNeeded, ErrorCode, ReplyOnly
 
 AUTH_OK = b"OK\n"
 AUTH_REQUIRED = b"ERROR auth_required\n"
@@ -108,7 +108,7 @@ def error(request_id: bytes, code: ErrorCode, message: str = "") -> bytes:
     return head + (b" " + message.encode() if message else b"") + b"\n"
 
 
-def settled(request: Settled) -> bytes:
+def reply_only(request: ReplyOnly) -> bytes:
     """The answer to what needs no decision."""
     if isinstance(request, AuthNotNeeded):
         return AUTH_OK

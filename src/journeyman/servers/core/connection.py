@@ -105,18 +105,18 @@ class Connection(asyncio.Protocol):
 
     __slots__ = (
         "_address",
-        "_alone",
-        "_around",
         "_attempt",
         "_backlog",
         "_budget",
         "_closing",
+        "_context",
         "_ending",
+        "_idle_checks",
         "_in_flight",
+        "_is_alone",
         "_out",
         "_peer",
         "_pumping",
-        "_quiet_looks",
         "_reading",
         "_sending_paused",
         "_stall_timer",
@@ -142,7 +142,7 @@ class Connection(asyncio.Protocol):
         cls.for_session = frozenset({Auth, AuthRequired, Foreign, cls.last_event})
 
     def __init__(self, context: PortContext) -> None:
-        self._around = context
+        self._context = context
         self._budget = context.shared.budget
         self._transport: asyncio.Transport
         self._peer = ""  # host
@@ -154,10 +154,10 @@ class Connection(asyncio.Protocol):
         self._reading = True
         self._ending = False  # no more input is taken: close once all is answered
         self._closing = False
-        self._quiet_looks = 0  # for idle connections, since something was received
+        self._idle_checks = 0  # for idle connections, since something was received
         # In flight.
         self._in_flight = 0
-        self._alone = False  # nothing more is handed on until all in flight is answered
+        self._is_alone = False  # nothing more is handed on until all in flight is answered
         self._window_bytes = 0  # the input whose commands are in flight
         # Out.
         self._out: deque[Answer] = deque()
@@ -177,14 +177,14 @@ class Connection(asyncio.Protocol):
         """The events of these bytes."""
 
     @abstractmethod
-    def _stands_alone(self, event: Any) -> bool:
+    def _must_be_alone(self, event: Any) -> bool:
         """Return whether nothing after this command may start before it is answered."""
 
     def _connected(self) -> None:
         """The connection was let in."""
-        access = self._around.access
+        access = self._context.access
         if access.tokens is not None:
-            self._timer = self._around.loop.call_later(access.auth_timeout_s, self._too_late)
+            self._timer = self._context.loop.call_later(access.auth_timeout_s, self._too_late)
 
     def _may_read_on(self) -> bool:
         """Return whether to go on reading though not all of it can be handed on."""
@@ -193,33 +193,33 @@ class Connection(asyncio.Protocol):
     # -- from the transport: bytes in --
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        around = self._around
+        context = self._context
         self._transport = cast(asyncio.Transport, transport)  # uvloop's is of another family
         peer = transport.get_extra_info("peername")
         self._peer = peer_of(transport)
-        if len(around.sessions) >= around.max_connections:
+        if len(context.sessions) >= context.max_connections:
             self._refuse_connection("too many are open")
             return
-        if around.shared.is_short_of_files(transport.get_extra_info("socket")):
+        if context.shared.is_short_of_files(transport.get_extra_info("socket")):
             self._refuse_connection("the remaining file descriptors are reserved for logs")
             return
-        around.sessions.add(self)
+        context.sessions.add(self)
         self._budget.add(self)
         self._address = address_of(peer) or self._peer
-        around.messages.debug("client connected", client=self._address)
-        self._transport.set_write_buffer_limits(high=around.unsent_bytes)
+        context.messages.debug("client connected", client=self._address)
+        self._transport.set_write_buffer_limits(high=context.unsent_bytes)
         keep_alive(transport.get_extra_info("socket"))
         self._connected()
 
     def _refuse_connection(self, reason: str) -> None:
         self._closing = True
-        self._around.messages.warn(f"connection refused: {reason}", client=self._peer)
+        self._context.messages.warn(f"connection refused: {reason}", client=self._peer)
         self._transport.abort()
 
     def data_received(self, data: bytes) -> None:
         if self._ending or self._closing:
             return
-        self._quiet_looks = 0
+        self._idle_checks = 0
         if self._in_flight or self._unparsed or self._backlog or len(data) > PARSE_BYTES:
             self._unparsed = self._unparsed + data if self._unparsed else data
             self._advance()
@@ -230,11 +230,11 @@ class Connection(asyncio.Protocol):
             len(events) == 1
             and not (self._sending_paused or self._out or self._budget.is_tight)
             and type(events[0]) not in self.for_session
-            and self._around.writer.has_room
+            and self._context.writer.has_room
         ):
             self._in_flight = 1
-            self._alone = self._stands_alone(events[0])
-            self._around.writer.submit(self, events)
+            self._is_alone = self._must_be_alone(events[0])
+            self._context.writer.submit(self, events)
             return
         self._backlog.extend(events)
         self._advance()
@@ -252,9 +252,9 @@ class Connection(asyncio.Protocol):
         self._cancel_timer()
         self._cancel_stall_timer()
         self._budget.remove(self)
-        if self in self._around.sessions:
-            self._around.sessions.discard(self)
-            self._around.messages.debug("client disconnected", client=self._address)
+        if self in self._context.sessions:
+            self._context.sessions.discard(self)
+            self._context.messages.debug("client disconnected", client=self._address)
 
     # -- from the writer --
 
@@ -264,7 +264,7 @@ class Connection(asyncio.Protocol):
             return
         if not self._out and set(map(type, answers)) == _SMALL:
             self._in_flight -= len(answers)
-            self._alone = self._alone and self._in_flight > 0
+            self._is_alone = self._is_alone and self._in_flight > 0
             small: Any = answers
             self._write(small[0] if len(small) == 1 else b"".join(small))
         else:
@@ -297,12 +297,12 @@ class Connection(asyncio.Protocol):
     def close_if_idle(self, looks: int) -> bool:
         """Close it if it was idle in so many looks in a row, this one counted; whether it was."""
         if self._closing or self._in_flight or self._backlog or self._out or self.unsent():
-            self._quiet_looks = 0
+            self._idle_checks = 0
             return False
-        self._quiet_looks += 1
-        if self._quiet_looks < looks:
+        self._idle_checks += 1
+        if self._idle_checks < looks:
             return False
-        self._around.messages.info("client is idle: closing", client=self._peer)
+        self._context.messages.info("client is idle: closing", client=self._peer)
         self.finish()
         if not self._closing:  # half a command is left, which will never be whole
             self._close()
@@ -319,7 +319,7 @@ class Connection(asyncio.Protocol):
         elif type(event) is Foreign:
             self._turn_away(event)
         else:
-            self._around.messages.debug(f"{self.why_last}: closing", client=self._peer)
+            self._context.messages.debug(f"{self.why_last}: closing", client=self._peer)
             self._drop_input()
             self._ending = True
 
@@ -328,10 +328,12 @@ class Connection(asyncio.Protocol):
 
     def _advance(self) -> None:
         """Hand on as much of what was received as there is room for."""
-        writer = self._around.writer
+        writer = self._context.writer
         batch: list[Any] = []
         window = self._window()
-        while not (self._closing or self._alone or self._in_flight >= window or self._must_wait()):
+        while not (
+            self._closing or self._is_alone or self._in_flight >= window or self._must_wait()
+        ):
             if not self._backlog:
                 if not self._unparsed or (
                     self._in_flight and self._window_bytes >= self.window_bytes
@@ -343,7 +345,7 @@ class Connection(asyncio.Protocol):
                 self._handle(self._backlog.popleft())
                 continue
             if not writer.has_room:
-                writer.tell_when_room(self)
+                writer.notify_when_room(self)
                 break
             self._take_run(batch, window)
         if batch:
@@ -361,12 +363,12 @@ class Connection(asyncio.Protocol):
     def _take_run(self, batch: list[Any], window: int) -> None:
         """From the backlog, whose first event is for the writer, take all that may go with it."""
         backlog = self._backlog
-        while backlog and not self._alone and self._in_flight < window:
+        while backlog and not self._is_alone and self._in_flight < window:
             if type(backlog[0]) in self.for_session:
                 return
             event = backlog.popleft()
             self._in_flight += 1
-            self._alone = self._stands_alone(event)
+            self._is_alone = self._must_be_alone(event)
             batch.append(event)
 
     def _parse_some(self) -> None:
@@ -381,7 +383,7 @@ class Connection(asyncio.Protocol):
     def _turn_away(self, foreign: Foreign) -> None:
         """A web page may have sent it: what follows must not be executed."""
         where = self._transport.get_extra_info
-        self._around.messages.warn(
+        self._context.messages.warn(
             f"a client speaks {foreign.protocol} to a port that does not: closed, nothing after it "
             "was executed",
             client=address_of(where("peername")),
@@ -407,7 +409,7 @@ class Connection(asyncio.Protocol):
         self._cancel_timer()
         self._transport.close()
         if self._transport.get_write_buffer_size():
-            self._timer = self._around.loop.call_later(LAST_WORDS_S, self._transport.abort)
+            self._timer = self._context.loop.call_later(LAST_WORDS_S, self._transport.abort)
 
     def _stop_reading(self) -> None:
         if self._reading:
@@ -423,7 +425,7 @@ class Connection(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         self._sending_paused = True
-        self._stall_timer = self._around.loop.call_later(LIST_STALL_S, self._stalled)
+        self._stall_timer = self._context.loop.call_later(LIST_STALL_S, self._stalled)
 
     def resume_writing(self) -> None:
         self._sending_paused = False
@@ -475,7 +477,7 @@ class Connection(asyncio.Protocol):
                 return
             else:
                 self._pumping = True
-                self._around.shared.slices.ask(self._send_part)
+                self._context.shared.slices.ask(self._send_part)
 
     def _send_part(self) -> None:
         """Make and send one part of the answer that is first."""
@@ -504,15 +506,15 @@ class Connection(asyncio.Protocol):
         """The first answer has been sent to its end."""
         self._out.popleft()
         self._in_flight -= 1
-        self._alone = self._alone and self._in_flight > 0
+        self._is_alone = self._is_alone and self._in_flight > 0
 
     def _stalled(self) -> None:
         self._stall_timer = None
-        if self._alone:
+        if self._is_alone:
             self._abandon("a list is not fetched")
 
     def _abandon(self, reason: str) -> None:
-        self._around.messages.info(f"{reason}: closing", client=self._peer)
+        self._context.messages.info(f"{reason}: closing", client=self._peer)
         self._closing = True
         self._out.clear()
         self._transport.abort()
@@ -526,14 +528,14 @@ class Connection(asyncio.Protocol):
 
     def _authenticate(self, secret: bytes) -> None:
         """Only as the first command: nothing is in flight."""
-        access = self._around.access
+        access = self._context.access
         if access.tokens is None:
             self._transport.write(self.welcome)
             return
         self._in_flight += 1  # keeps the connection until the answer has left
-        self._alone = True  # later commands wait for it
+        self._is_alone = True  # later commands wait for it
         attempt = access.log_in(
-            self._around.loop, self._peer, secret, self._secret_was_checked, to_write=True
+            self._context.loop, self._peer, secret, self._secret_was_checked, to_write=True
         )
         if attempt.is_waiting:
             self._attempt = attempt
@@ -547,9 +549,9 @@ class Connection(asyncio.Protocol):
         waited, self._attempt = self._attempt is not None, None
         self._cancel_timer()
         self._in_flight -= 1
-        self._alone = False
+        self._is_alone = False
         if token is None:
-            self._around.messages.warn("authentication failed", client=self._peer)
+            self._context.messages.warn("authentication failed", client=self._peer)
             self._refuse(self.secret_is_wrong)
             return
         self.token = token
@@ -560,7 +562,7 @@ class Connection(asyncio.Protocol):
 
     def _not_checked(self, reason: str) -> None:
         self._give_up_attempt()
-        self._around.messages.info(f"{reason}: closing", client=self._peer)
+        self._context.messages.info(f"{reason}: closing", client=self._peer)
         if self.try_again:
             self._refuse(self.try_again)
         else:
@@ -583,7 +585,7 @@ class Connection(asyncio.Protocol):
         if self._attempt is not None:
             self._not_checked("a secret could not be checked in time")
             return
-        self._around.messages.info(
+        self._context.messages.info(
             "client did not authenticate in time: closing", client=self._peer
         )
         self._closing = True

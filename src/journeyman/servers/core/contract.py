@@ -181,7 +181,7 @@ class Submitter(Protocol):
         ...
 
     def room(self) -> None:
-        """Commands are taken again; see ``tell_when_room``."""
+        """Commands are taken again; see ``notify_when_room``."""
         ...
 
     def drop(self) -> None:

@@ -66,7 +66,7 @@ LEASE_LOOK_S = 0.02
 RETRY_S = 1.0  # until what the server itself has to record is tried again
 
 
-def is_over(error: BaseException) -> bool:
+def is_final(error: BaseException) -> bool:
     """Return whether nothing can be written after this error."""
     return not isinstance(error, JourneymanError) or isinstance(error, LogPoisoned | LogClosed)
 
@@ -125,7 +125,7 @@ class GroupCommit:
         is_light = self._waiting_bytes < self.dialect.max_waiting_bytes
         return is_light and len(self._waiting) < self._max_waiting
 
-    def tell_when_room(self, client: contract.Submitter) -> None:
+    def notify_when_room(self, client: contract.Submitter) -> None:
         self._for_room[client] = None
 
     def submit(self, client: contract.Submitter, requests: Sequence[Any]) -> None:
@@ -210,18 +210,18 @@ class GroupCommit:
     def _turn(self) -> None:
         self._turn_is_set = False
         if self._writing is None and self.failure is None and not self._is_held:
-            self._go_on(None)
+            self._advance(None)
 
-    def _go_on_later(self, done: contract.Batch | None) -> None:
+    def _advance_later(self, done: contract.Batch | None) -> None:
         self._is_held = False
         if self.failure is None:
-            self._go_on(done)
+            self._advance(done)
 
-    def _go_on(self, done: contract.Batch | None) -> None:
+    def _advance(self, done: contract.Batch | None) -> None:
         """Answer the last batch and begin the next: at once, or a turn after its answers."""
         if self.lease is not None and not self.lease.is_valid:
             self._is_held = True
-            self._loop.call_later(LEASE_LOOK_S, self._go_on_later, done)
+            self._loop.call_later(LEASE_LOOK_S, self._advance_later, done)
             return
         try:
             is_slow = self._quick_in_a_row == 0 or self.lease is not None
@@ -230,9 +230,9 @@ class GroupCommit:
             if self.lease is not None and not self.lease.is_valid:
                 raise LogError("the log", "the lease ended between a decision and its answer")
             if done is not None:
-                self._tell(done)
+                self._complete(done)
             if batch is not None and self._writing is None:
-                self._conclude(batch)
+                self._complete_or_take_back(batch)
         except Exception as error:  # noqa: BLE001 - a bug: it is not safe to go on
             self.fail(error)
             return
@@ -284,7 +284,7 @@ class GroupCommit:
             return not batch.ledger
         if wait is contract.WriteWait.MORE or self._quick_in_a_row < QUICK_IN_A_ROW:
             return False
-        return self._ledger is None or not batch.ledger or self._ledger.hold_now()
+        return self._ledger is None or not batch.ledger or self._ledger.try_lock()
 
     def _write_timed(self, batch: contract.Batch) -> None:
         quick_in_a_row, self._quick_in_a_row = self._quick_in_a_row, 0
@@ -361,25 +361,25 @@ class GroupCommit:
         self._thread.submit((errand, self._errand_done_elsewhere))
 
     def _errand_done_elsewhere(self, error: BaseException | None) -> None:
-        self._back_on_the_loop(self._errand_done, error)
+        self._call_on_loop(self._errand_done, error)
 
     def _errand_done(self, error: BaseException | None) -> None:
         self._writing = None
         self.in_flight.end()
-        if error is not None and is_over(error):
+        if error is not None and is_final(error):
             self.fail(error)
             return
         if isinstance(error, JourneymanError):  # it will be done again
             self._troubled = True
             self._owner.on_trouble(error)
-        self._go_on(None)
+        self._advance(None)
 
     def _write_here(self, batch: contract.Batch) -> None:
         self.in_flight.begin(holds_loop=True)
         try:
             self._write_timed(batch)
         except Exception as error:  # noqa: BLE001 - as of the thread
-            if not isinstance(error, JourneymanError) or is_over(error):
+            if not isinstance(error, JourneymanError) or is_final(error):
                 self.fail(error, batch)
                 return
             batch.error = error
@@ -388,9 +388,9 @@ class GroupCommit:
         finally:
             self.in_flight.end()
             if batch.ledger and self._ledger is not None:
-                self._ledger.let_go()
+                self._ledger.unlock()
 
-    def _conclude(self, batch: contract.Batch) -> None:
+    def _complete_or_take_back(self, batch: contract.Batch) -> None:
         """The end of a batch that no thread writes."""
         if self.failure is not None:
             return
@@ -399,9 +399,9 @@ class GroupCommit:
             return
         if self._is_written(batch):
             self._no_trouble()
-        self._tell(batch)
+        self._complete(batch)
 
-    def _tell(self, batch: contract.Batch) -> None:
+    def _complete(self, batch: contract.Batch) -> None:
         """The batch is durable."""
         if batch.effects or batch.replies:
             self.dialect.carry_out(batch)
@@ -417,9 +417,9 @@ class GroupCommit:
     # -- the end of a write --
 
     def _written_elsewhere(self, error: BaseException | None) -> None:
-        self._back_on_the_loop(self._written, error)
+        self._call_on_loop(self._written, error)
 
-    def _back_on_the_loop(
+    def _call_on_loop(
         self, call: Callable[[BaseException | None], None], error: BaseException | None
     ) -> None:
         with suppress(RuntimeError):  # the loop has been closed: no client waits any more
@@ -432,10 +432,10 @@ class GroupCommit:
         if error is None:
             self._engine.commit_batch()
             self._no_trouble()
-            self._go_on(batch)
-        elif isinstance(error, JourneymanError) and not is_over(error):
+            self._advance(batch)
+        elif isinstance(error, JourneymanError) and not is_final(error):
             self._take_back(batch, error)
-            self._go_on(None)
+            self._advance(None)
         else:
             self.fail(error, batch)
 

@@ -111,12 +111,12 @@ class Ledger:
         if self._log.is_bloated:
             self._begin_compaction()
 
-    def hold_now(self) -> bool:
-        """Let no other thread write until ``let_go``; False: one does, or may have to wait."""
-        return self._log.appender.hold_now()
+    def try_lock(self) -> bool:
+        """Let no other thread write until ``unlock``; False: one does, or may have to wait."""
+        return self._log.appender.try_lock()
 
-    def let_go(self) -> None:
-        self._log.appender.let_go()
+    def unlock(self) -> None:
+        self._log.appender.unlock()
 
     def sync(self) -> None:
         """Make durable what was written without a sync. Errors as of an appender's sync."""

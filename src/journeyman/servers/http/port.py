@@ -35,7 +35,7 @@ class HttpPort:
         self, context: ZtickContext, build: Callable[[int], Awaitable[HttpServing]]
     ) -> None:
         """``build`` is given ``max_connections``."""
-        self._around = context
+        self._context = context
         self._build = build
         self.loop, self.messages = context.loop, context.messages
         self.max_connections = min(HTTP_CONNECTIONS, context.max_connections)
@@ -56,7 +56,7 @@ class HttpPort:
             self,
             address,
             make_session=self._make_session,
-            tls=self._around.access.tls,
+            tls=self._context.access.tls,
             handshake_timeout_s=handshake_timeout_s,
             at_first_client=self._begin,
             socket_mode=socket_mode,

@@ -254,7 +254,7 @@ class _Gate:
     audits: Audits
 
     def __init__(self, context: ZtickContext, cross_site: CrossSite, sessions: Sessions) -> None:
-        self._around = context
+        self._context = context
         self._cross_site = cross_site
         self._sessions = sessions
         self._waiting: dict[asyncio.Future[Token | None], None] = {}  # secrets, the oldest first
@@ -307,7 +307,7 @@ class _Gate:
             return response
 
     def _is_active(self) -> bool:
-        lease = self._around.writer.lease
+        lease = self._context.writer.lease
         return lease is None or lease.is_valid
 
     def _check_lease(self) -> None:
@@ -332,11 +332,11 @@ class _Gate:
             yield
             return
         visitor = _Visitor(token, request)
-        self._around.access.visitors.add(visitor)
+        self._context.access.visitors.add(visitor)
         try:
             yield
         finally:
-            self._around.access.visitors.discard(visitor)
+            self._context.access.visitors.discard(visitor)
 
     async def _audit(self, request: web.Request) -> None:
         assert request.match_info.route.resource is not None
@@ -351,7 +351,7 @@ class _Gate:
     def _visitor(self, request: web.Request) -> Token | None:
         """The token of a session of the console; who has none is sent to the login."""
         request["find_token"] = lambda secret: self._find_token(request, secret)
-        tokens = self._around.access.tokens
+        tokens = self._context.access.tokens
         session = self._sessions.find(request)
         if session is not None and tokens is not None:
             token = session.token
@@ -373,7 +373,7 @@ class _Gate:
             # Forms of the console are signed (console/drawing.py).
             self._cross_site.check(request, takes_forms=is_console(request.path))
         except ApiError as error:
-            self._around.messages.warn(
+            self._context.messages.warn(
                 f"HTTP request refused: {error.message}", client=self._client(request)
             )
             raise
@@ -382,11 +382,11 @@ class _Gate:
         """Its address, also if a trusted proxy stands between."""
         forwarded = request.headers.getall("X-Forwarded-For", [])
         peer = request.remote or ("" if request.transport is None else peer_of(request.transport))
-        return self._around.access.proxies.client_of(peer, forwarded)
+        return self._context.access.proxies.client_of(peer, forwarded)
 
     async def _token(self, request: web.Request) -> Token | None:
         """None: no token is needed."""
-        if self._around.access.tokens is None:
+        if self._context.access.tokens is None:
             return None
         scheme, _, secret = request.headers.get("Authorization", "").partition(" ")
         if scheme.lower() != "bearer" or not secret.strip():
@@ -398,13 +398,13 @@ class _Gate:
 
     async def _find_token(self, request: web.Request, secret: str) -> Token | None:
         """Check a secret; a wrong one delays the next. Raises ApiError: not checked in time."""
-        around, access = self._around, self._around.access
+        context, access = self._context, self._context.access
         if access.tokens is None or not secret:
             return None
         host, key = self._client(request), secret.encode(errors="surrogateescape")
-        checked: asyncio.Future[Token | None] = around.loop.create_future()
+        checked: asyncio.Future[Token | None] = context.loop.create_future()
         attempt = access.log_in(
-            around.loop,
+            context.loop,
             host,
             key,
             lambda token: None if checked.done() else checked.set_result(token),
@@ -421,7 +421,7 @@ class _Gate:
             attempt.give_up()
             self._waiting.pop(checked, None)
         if token is None:
-            around.messages.warn("authentication failed", client=host, over="http")
+            context.messages.warn("authentication failed", client=host, over="http")
         return token
 
 
@@ -429,7 +429,7 @@ class _Connections:
     """Makes the protocol of each connection, counts them, and closes those that only wait."""
 
     def __init__(self, context: ZtickContext, max_connections: int, timeout_s: float) -> None:
-        self._around = context
+        self._context = context
         self._timeout_s = timeout_s
         self._since: dict[Any, float] = {}  # protocol -> since when it has had no request
         self._senders: dict[Any, HttpSender] = {}
@@ -444,17 +444,17 @@ class _Connections:
 
     def __call__(self) -> asyncio.Protocol:
         if self._is_full() and not self._make_room():
-            self._around.messages.warn("HTTP connection refused: too many are open")
+            self._context.messages.warn("HTTP connection refused: too many are open")
             return _Refusal()
-        if self._around.shared.is_short_of_files():
-            self._around.messages.warn(
+        if self._context.shared.is_short_of_files():
+            self._context.messages.warn(
                 "HTTP connection refused: the remaining file descriptors are reserved for logs"
             )
             return _Refusal()
         protocol = self.make()
-        self._since[protocol] = self._around.loop.time()
+        self._since[protocol] = self._context.loop.time()
         self._sweep_later()
-        self._senders[protocol] = HttpSender(protocol, self._around.loop, self._around.shared)
+        self._senders[protocol] = HttpSender(protocol, self._context.loop, self._context.shared)
         assert isinstance(protocol, asyncio.Protocol)
         return protocol
 
@@ -477,7 +477,7 @@ class _Connections:
         however many connections others hold open without one."""
         waiting = [each for each in self._since if each.transport is not None]
         longest = min(waiting, key=self._since.__getitem__, default=None)
-        if longest is None or self._since[longest] > self._around.loop.time() - SPARED_S:
+        if longest is None or self._since[longest] > self._context.loop.time() - SPARED_S:
             return False
         self._forget(longest)
         longest.transport.abort()
@@ -508,7 +508,7 @@ class _Connections:
             return web.Response()  # the client has left: nothing is sent
         finally:
             self._waits.answering -= 1
-            self._since[request.protocol] = self._around.loop.time()
+            self._since[request.protocol] = self._context.loop.time()
             self._asked.add(request.protocol)
 
     def close(self) -> None:
@@ -516,11 +516,11 @@ class _Connections:
             self._timer.cancel()
 
     def _sweep(self) -> None:
-        oldest = self._around.loop.time() - self._timeout_s
+        oldest = self._context.loop.time() - self._timeout_s
         for protocol, since in list(self._since.items()):
             if protocol.transport is None or protocol.transport.is_closing():
                 # Also true for one that is not connected yet, but not for longer than a sweep.
-                if since < self._around.loop.time() - SWEEP_S:
+                if since < self._context.loop.time() - SWEEP_S:
                     self._forget(protocol)
             elif since < oldest:
                 protocol.transport.abort()
@@ -529,7 +529,7 @@ class _Connections:
 
     def _sweep_later(self) -> None:
         if self._timer is None and self._since:
-            self._timer = self._around.loop.call_later(SWEEP_S, self._sweep)
+            self._timer = self._context.loop.call_later(SWEEP_S, self._sweep)
 
 
 class _Refusal(asyncio.Protocol):

@@ -69,7 +69,7 @@ class KestrelSession(Connection):
 
     __slots__ = ("_kept", "_load", "_parser", "is_lost")
 
-    _around: KestrelContext
+    _context: KestrelContext
 
     sends_more = True
     window_bytes = LOAD_BYTES
@@ -89,38 +89,38 @@ class KestrelSession(Connection):
 
     def _connected(self) -> None:
         super()._connected()
-        self._around.total_connections += 1
+        self._context.total_connections += 1
 
     def _parse(self, data: bytes) -> list[ask.Event]:
-        around, parser = self._around, self._parser
-        around.bytes_read += len(data)
+        context, parser = self._context, self._parser
+        context.bytes_read += len(data)
         events = parser.feed(data)
         kept = parser.kept_bytes
         if kept != self._kept:
-            around.kept_bytes += kept - self._kept
+            context.kept_bytes += kept - self._kept
             self._kept = kept
-            if around.kept_bytes > MAX_KEPT_BYTES:
+            if context.kept_bytes > MAX_KEPT_BYTES:
                 self._turn_one_away(events)
         return [queue_in_scope(event, self.prefix) for event in events] if self.prefix else events
 
     def _turn_one_away(self, events: list[ask.Event]) -> None:
         """The one that keeps most goes, not the one that came last: ``events`` are its own."""
-        around = self._around
-        largest: KestrelSession = max(around.sessions, key=lambda session: session._kept)
-        around.kept_bytes -= largest._kept
+        context = self._context
+        largest: KestrelSession = max(context.sessions, key=lambda session: session._kept)
+        context.kept_bytes -= largest._kept
         largest._kept = 0
         refused = largest._parser.give_up(_TOO_MUCH)
         if largest is self:
             events.append(refused)
         else:
             largest._backlog.append(refused)
-            around.loop.call_soon(largest._advance)
+            context.loop.call_soon(largest._advance)
 
     def _authenticate(self, secret: bytes) -> None:
         self._unparsed = self._parser.take_rest() + self._unparsed
         super()._authenticate(secret)
 
-    def _stands_alone(self, event: Any) -> bool:
+    def _must_be_alone(self, event: Any) -> bool:
         kind = type(event)
         if kind is ask.Monitor or (kind is ask.GetItem and event.wait_ms > 0):
             return True
@@ -129,11 +129,11 @@ class KestrelSession(Connection):
         return self._load >= LOAD_BYTES
 
     def _take_run(self, batch: list[Any], window: int) -> None:
-        """The same as that of all sessions, with what _stands_alone asks written out: for speed."""
+        """Do the same as all sessions, with what _must_be_alone asks written out for speed."""
         backlog = self._backlog
         in_flight = self._in_flight
         load = self._load if in_flight else 0
-        while backlog and in_flight < window and not self._alone:
+        while backlog and in_flight < window and not self._is_alone:
             event = backlog[0]
             kind = type(event)
             if kind in self.for_session:
@@ -142,13 +142,13 @@ class KestrelSession(Connection):
             in_flight += 1
             if kind is ask.Put:
                 load += len(event.data)
-                self._alone = load >= LOAD_BYTES
+                self._is_alone = load >= LOAD_BYTES
             elif kind is ask.Monitor or (kind is ask.GetItem and event.wait_ms > 0):
-                self._alone = True
+                self._is_alone = True
         self._in_flight, self._load = in_flight, load
 
     def _may_read_on(self) -> bool:
-        is_waiting = self._alone and self._attempt is None
+        is_waiting = self._is_alone and self._attempt is None
         return is_waiting and len(self._unparsed) < READ_AHEAD_BYTES
 
     @property
@@ -176,7 +176,7 @@ class KestrelSession(Connection):
 
     def _resume(self) -> None:
         if not self._out and not self._sending_paused:
-            self._around.writer.dialect.resume(self)
+            self._context.writer.dialect.resume(self)
 
     # -- the end --
 
@@ -186,22 +186,22 @@ class KestrelSession(Connection):
 
     def eof_received(self) -> bool:
         self._ending = True
-        if self._alone and self._in_flight:
-            self._around.writer.dialect.stop_waiting(self)
+        if self._is_alone and self._in_flight:
+            self._context.writer.dialect.stop_waiting(self)
         self._close_if_done()
         return not self._closing
 
     def finish(self) -> None:
         super().finish()
-        if self._alone and self._in_flight:
-            self._around.writer.dialect.stop_waiting(self)
+        if self._is_alone and self._in_flight:
+            self._context.writer.dialect.stop_waiting(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.is_lost = True
-        self._around.kept_bytes -= self._kept
+        self._context.kept_bytes -= self._kept
         self._kept = 0
         super().connection_lost(exc)
-        self._around.writer.leave(self)
+        self._context.writer.leave(self)
 
     # -- from the writer --
 
@@ -226,7 +226,7 @@ class KestrelSession(Connection):
                 self._drop_input()
                 self._in_flight = 0
                 break
-        self._alone = self._alone and self._in_flight > 0
+        self._is_alone = self._is_alone and self._in_flight > 0
         self._say(said)
         self._pump()
         if self._backlog or self._unparsed or self._ending:
@@ -234,7 +234,7 @@ class KestrelSession(Connection):
 
     def _word_large(self, reply: replies.ItemFound) -> bytes:
         data = replies.reply_bytes(reply)
-        self._around.bytes_written += len(data)
+        self._context.bytes_written += len(data)
         return data
 
     def _say(self, answers: list[bytes]) -> None:
@@ -242,7 +242,7 @@ class KestrelSession(Connection):
         if not answers:
             return
         data = answers[0] if len(answers) == 1 else b"".join(answers)
-        self._around.bytes_written += len(data)
+        self._context.bytes_written += len(data)
         if self._out:
             self._out.append(data)
         else:

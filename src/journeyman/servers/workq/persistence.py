@@ -27,7 +27,7 @@ from journeyman.logs.holders import Holders
 from journeyman.logs.workq.cleaning import CleanReport
 from journeyman.logs.workq.log import DEFAULT_SEGMENT_BYTES, WorkqLog
 from journeyman.servers.core.bulk_loading import BULK_BYTES, WORKQ_READER, LogLoading
-from journeyman.servers.core.group_commit import is_over
+from journeyman.servers.core.group_commit import is_final
 from journeyman.servers.core.ledger import Ledger
 from journeyman.servers.core.server_log import ServerLog, tell_recovery
 from journeyman.servers.workq.writer import LogRecorder
@@ -194,7 +194,7 @@ class Cleaning:
 
     def _is_final(self, error: BaseException) -> bool:
         poisoned = self._log.appender.poisoned is not None
-        return poisoned or (isinstance(error, JourneymanError) and is_over(error))
+        return poisoned or (isinstance(error, JourneymanError) and is_final(error))
 
     def _tell(self, report: CleanReport) -> None:
         if report.rewritten or report.removed:

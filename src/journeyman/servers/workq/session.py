@@ -57,7 +57,7 @@ class WorkqSession(Connection):
 
     __slots__ = ("_is_finishing", "_load", "_parser", "_waits_for_result", "is_lost")
 
-    _around: WorkqContext
+    _context: WorkqContext
 
     window_bytes = LOAD_BYTES
 
@@ -79,7 +79,7 @@ class WorkqSession(Connection):
     def _parse(self, data: bytes) -> list[commands.Event]:
         return self._parser.feed(data)
 
-    def _stands_alone(self, event: Any) -> bool:
+    def _must_be_alone(self, event: Any) -> bool:
         if type(event) in _DECIDED_ALONE:
             self._waits_for_result = type(event) is commands.AwaitResult
             return True
@@ -88,7 +88,7 @@ class WorkqSession(Connection):
         return self._load >= LOAD_BYTES
 
     def _may_read_on(self) -> bool:
-        is_waiting = self._alone and self._attempt is None
+        is_waiting = self._is_alone and self._attempt is None
         return is_waiting and len(self._unparsed) < READ_AHEAD_BYTES
 
     # -- the end --
@@ -116,8 +116,8 @@ class WorkqSession(Connection):
         self._leave()
 
     def _leave(self) -> None:
-        if self._alone and self._in_flight:
-            self._around.writer.leave(self)
+        if self._is_alone and self._in_flight:
+            self._context.writer.leave(self)
 
     # -- from the writer --
 
@@ -140,10 +140,10 @@ class WorkqSession(Connection):
         if isinstance(reply, replies.StepList) and reply.payload_bytes >= LARGE_BYTES:
             return replies.step_parts(reply)
         if isinstance(reply, replies.ServerView):
-            clients, started_ns = len(self._around.sessions), self._around.started_ns
+            clients, started_ns = len(self._context.sessions), self._context.started_ns
             reply = reply._replace(active_clients=clients, started_ns=started_ns)
         elif isinstance(reply, replies.TokenView):
-            reply = replies.TokenView(self._around.access.salt_of(self.prefix))
+            reply = replies.TokenView(self._context.access.salt_of(self.prefix))
         return replies.reply_bytes(reply)
 
     def render_failure(self) -> Answer:

@@ -53,7 +53,7 @@ class ZtickSession(Connection):
 
     __slots__ = ("_parser",)
 
-    _around: ZtickContext
+    _context: ZtickContext
 
     welcome = replies.AUTH_OK
     secret_is_wrong = replies.AUTH_FAILED
@@ -69,7 +69,7 @@ class ZtickSession(Connection):
     def _parse(self, data: bytes) -> list[commands.Event]:
         return feed_sets(self._parser, data)
 
-    def _stands_alone(self, event: Any) -> bool:
+    def _must_be_alone(self, event: Any) -> bool:
         return type(event) in _DECIDED_ALONE
 
     # -- from the writer --
@@ -99,9 +99,9 @@ class ZtickSession(Connection):
             return b"".join([row[0] + replies.OK for row in rows])
         if reply is messages.DONE:  # nearly always, so it is asked first
             return replies.ok(request.request_id)
-        if isinstance(request, commands.SETTLED):
-            return replies.settled(request)
-        return answer(request, reply, self._around.metrics)
+        if isinstance(request, commands.REPLY_ONLY):
+            return replies.reply_only(request)
+        return answer(request, reply, self._context.metrics)
 
     def render_failure(self, request: Request) -> Answer:
         if type(request) is commands.SetMany:

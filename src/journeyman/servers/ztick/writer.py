@@ -29,7 +29,7 @@ from journeyman.protocols.ztick.parser import LINE_LIMIT_BYTES
 from journeyman.servers.core.contract import Batch, Dialect, Recorder, WriteWait
 from journeyman.servers.core.group_commit import MAX_BATCH, MAX_BATCH_BYTES, QUICK_BYTES
 
-Request: TypeAlias = commands.Command | commands.Settled
+Request: TypeAlias = commands.Command | commands.ReplyOnly
 
 _CHANGES = (
     *(
@@ -137,7 +137,7 @@ class ZtickDialect(Dialect):
                 if outcome.reply is not None:
                     batch.replies.append(outcome.reply)
             else:
-                if isinstance(request, commands.SETTLED):
+                if isinstance(request, commands.REPLY_ONLY):
                     batch.answer(client, client.render(request, None))
                     outcomes.append(None)
                     continue
@@ -194,7 +194,7 @@ class ZtickDialect(Dialect):
                     self.writer.repeat_later(request)
             elif isinstance(request, _CHANGES):
                 again.answer(client, client.render_failure(request))
-            elif isinstance(request, commands.SETTLED):
+            elif isinstance(request, commands.REPLY_ONLY):
                 outcomes[index] = None
                 again.answer(client, client.render(request, None))
             else:
