@@ -194,9 +194,8 @@ class RocksBackend(contract.Backend):
         self._views = 0
         self._is_reopening = self._is_closed = False
         self._full: StorageFull | None = None  # why nothing can be written now
-        self._refused: dict[
-            bytes, bytes | None
-        ] = {}  # the values that the refused changes were to replace
+        # The values that the refused changes were to replace.
+        self._refused: dict[bytes, bytes | None] = {}
         self._retry_ns = 0
         self._alone: FileLock | None = None
         self._is_syncing = False

@@ -128,9 +128,8 @@ class _Plan:
 
     def __init__(self, steps: Sequence[Step], salt: bytes) -> None:
         self.orders: list[Order] = []
-        self.last: list[
-            tuple[Call[Any], Order]
-        ] = []  # calls and orders at the end of the last step
+        # Calls and orders at the end of the last step.
+        self.last: list[tuple[Call[Any], Order]] = []
         self._salt = salt
         self._place(steps, (), is_single=False, is_last=True)
 

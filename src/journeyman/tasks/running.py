@@ -85,9 +85,8 @@ class Prepared(NamedTuple):
     envelope: Envelope
     task: AnyTask | None
     problem: JourneymanError | None = None
-    members: tuple[
-        Prepared, ...
-    ] = ()  # the members of a batch (batches.py), which has one call for them
+    # The members of a batch (batches.py), which has one call for them.
+    members: tuple[Prepared, ...] = ()
 
     @property
     def options(self) -> Options:

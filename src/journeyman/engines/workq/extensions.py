@@ -123,13 +123,11 @@ class Extensions:
         self.children_of: dict[bytes, dict[bytes, None]] = {}
         self.child_bytes = 0
         self.ready_children: dict[bytes, None] = {}  # children to be added, or to fail
-        self.added_children: dict[
-            bytes, None
-        ] = {}  # added, and the ledger still has them as children
+        # Added, and the ledger still has them as children.
+        self.added_children: dict[bytes, None] = {}
         self.added_now: dict[bytes, Add] = {}  # children that the open batch has added
-        self.forgetting: dict[
-            bytes, None
-        ] = {}  # options that the ledger still has and need not keep
+        # Options that the ledger still has and need not keep.
+        self.forgetting: dict[bytes, None] = {}
         # Parents that are gone: the ledger says that they ended, and whether they succeeded.
         self.marked: dict[bytes, bool] = {}
         self.forgetting_parents: dict[bytes, None] = {}

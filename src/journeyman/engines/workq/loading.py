@@ -65,9 +65,8 @@ class WorkqLoader:
         self._rates = self._extensions.rates
         self._key_rates = self._extensions.key_rates
         self._starts: dict[str, list[int]] = {}  # heaps of the latest, of queues with a rate
-        self._key_starts: dict[
-            tuple[str, str], list[int]
-        ] = {}  # the same for keys, in queues whose keys have a rate
+        # The same for keys, in queues whose keys have a rate.
+        self._key_starts: dict[tuple[str, str], list[int]] = {}
         self._folded: dict[bytes, FoldedJob | Orphans] = {}
         self._timeouts_ns: dict[bytes, int] = {}  # when the last timeout-attempt was
         self._names: dict[str, None] = {}
@@ -222,9 +221,8 @@ class WorkqLoader:
             wakes_ns = _wakes_ns(progress)
             if wakes_ns > self._now_ns:
                 entry = (spec, stage, attempts, fails, started_ns, wakes_ns, None)
-                self._due.append(
-                    packed.moment_key(wakes_ns, job_id)
-                )  # first: it may be out of range
+                # First: it may be out of range.
+                self._due.append(packed.moment_key(wakes_ns, job_id))
                 scheduled.append(spec)
             else:
                 is_plain = stage == packed.NEW and not attempts and not fails

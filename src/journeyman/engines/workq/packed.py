@@ -115,9 +115,8 @@ class SpecFields(NamedTuple):
     flags: int
     payload: bytes
     key: str = ""
-    begins_ns: int | None = (
-        None  # when the TTL began again after a park; FAR while the job is parked
-    )
+    # When the TTL began again after a park; FAR while the job is parked.
+    begins_ns: int | None = None
     parks: int = 0
 
 

@@ -86,9 +86,8 @@ class StartRun:
     identifier: str
     execution_ns: int
     runner: Runner
-    rule: str = field(
-        default="", compare=False
-    )  # the rule or timetable of the runner, for messages
+    # The rule or timetable of the runner, for messages.
+    rule: str = field(default="", compare=False)
     owner: str = field(default="", compare=False)  # identifier of that rule or timetable
     options: RunOptions = field(default=NO_OPTIONS, compare=False)
     facts: Mapping[str, Any] | None = field(default=None, compare=False)  # the subject of a notice

@@ -147,9 +147,8 @@ class ZtickState:
         self.effects: tuple[messages.StartRun, ...] = ()
         self.overdue: job_table.Job | None = None  # planned jobs of the log below this are not run
         self._job_order: JobOrder | None = None  # after the first request
-        self._rules_before: list[
-            tuple[str, ztick.RuleSet | None]
-        ] = []  # replaced by the open batch, by id
+        # Replaced by the open batch, by id.
+        self._rules_before: list[tuple[str, ztick.RuleSet | None]] = []
 
     def replace_rule(self, identifier: str, rule: ztick.RuleSet | None) -> ztick.RuleSet | None:
         """Put, or without a rule remove; what was there before."""

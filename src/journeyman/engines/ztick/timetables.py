@@ -377,9 +377,8 @@ class TimetableLoader:
     unparsed_kinds: Collection[str] = ("timetable-set", "timetable-planned")
 
     def __init__(self) -> None:
-        self._rows: ShardedDict[str, Row] = (
-            ShardedDict()
-        )  # with an empty body: not, or not yet, set
+        # With an empty body: not, or not yet, set.
+        self._rows: ShardedDict[str, Row] = ShardedDict()
         self._retries: dict[str, int] = {}
         self._notices: dict[str, Mapping[str, Any]] = {}
         self._settled_notices: dict[str, None] = {}

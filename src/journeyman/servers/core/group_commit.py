@@ -105,9 +105,8 @@ class GroupCommit:
         self._for_idle: list[asyncio.Future[None]] = []
         self._writing: contract.Batch | None = None
         self._turn_is_set = False
-        self.lease: contract.AnswerLease | None = (
-            None  # while it is not valid, nothing is decided or answered
-        )
+        # While it is not valid, nothing is decided or answered.
+        self.lease: contract.AnswerLease | None = None
         self._is_held = False
         self._quick_in_a_row = 0  # writes that took less than QUICK_NS
         self._retrying = 0

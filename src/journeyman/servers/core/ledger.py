@@ -61,9 +61,8 @@ class Ledger:
     ) -> None:
         """``audit_days``: how long audits are kept; 0 is for ever."""
         self._log = log
-        self.timetables = (
-            timetables or TimetableLoader()
-        )  # timetables of the schedule that it holds
+        # Timetables of the schedule that it holds.
+        self.timetables = timetables or TimetableLoader()
         self._disk = disk
         self._clock = clock
         self._messages = messages

@@ -189,9 +189,8 @@ class ServiceContext:
     writes: WriteWatch  # watches the writes of all services and the ledger
     stop_server: Callable[[], None] = lambda: None  # because a client asked for it
     ledger: Ledger | None = None  # shared by all of them
-    origins: Mapping[str, str] = field(
-        default_factory=dict
-    )  # where each setting comes from, by name
+    # Where each setting comes from, by name.
+    origins: Mapping[str, str] = field(default_factory=dict)
     holders: Holders | None = None  # holders of the logs of all services
     lease: AnswerLease | None = None  # if another server may take over
 

@@ -83,9 +83,8 @@ class UnsentBudget:
         self._timer: asyncio.TimerHandle | None = None
         self._fetched: dict[UnsentSender, tuple[int, float]] = {}  # how much, since when no more
         self._tight_since = 0.0
-        self._at_first: dict[
-            UnsentSender, int
-        ] = {}  # bytes that each had fetched when it became tight
+        # Bytes that each had fetched when it became tight.
+        self._at_first: dict[UnsentSender, int] = {}
         self.is_tight = False
         self.closed = 0  # clients that were closed because they did not read
 

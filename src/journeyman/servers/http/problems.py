@@ -40,9 +40,8 @@ class Problem(msgspec.Struct):
     status: int
     code: str
     detail: str
-    services: dict[str, str] | msgspec.UnsetType = (
-        msgspec.UNSET
-    )  # the states of services, for GET /v1/ready
+    # The states of services, for GET /v1/ready.
+    services: dict[str, str] | msgspec.UnsetType = msgspec.UNSET
 
 
 def problem(error: ApiError) -> web.Response:

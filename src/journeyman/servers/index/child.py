@@ -27,9 +27,8 @@ from journeyman.storage.checking import be_alone
 POLL_S: Final = 0.1  # between two looks at the log, if nothing is new
 start_following, take_messages = following.start_following, following.take_messages
 close = following.close
-PAGE_BYTES: Final = (
-    16 * 1024 * 1024
-)  # payloads and results of a page; a larger page is made smaller
+# Payloads and results of a page; a larger page is made smaller.
+PAGE_BYTES: Final = 16 * 1024 * 1024
 _STATES: Final = {
     "delayed": replies.SCHEDULED,
     "active": replies.LEASED,

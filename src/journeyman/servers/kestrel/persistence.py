@@ -148,9 +148,8 @@ class KestrelLogs(Recorder):
         self._unsynced: set[str] = set()
         # The numbers of readers that were not loaded, by queue and name; see AddReader.
         self._serials: dict[str, dict[str, int]] = {}
-        self.old_journals: dict[
-            str, list[str]
-        ] = {}  # journals of kestrel 1.x and 2.x, left as they are
+        # Journals of kestrel 1.x and 2.x, left as they are.
+        self.old_journals: dict[str, list[str]] = {}
         self._notes: list[tuple[str, Anomaly]] = []  # by queue, of those that were opened
         # Queues that have closed segments without an index, or that a holder has not read.
         self._unindexed: set[str] = set()

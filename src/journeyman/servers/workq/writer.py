@@ -50,21 +50,17 @@ _NO_JOB = bytes(16)  # no job has this id: that of a new job is a UUID of versio
 _ADDS = frozenset({commands.Add, commands.ScheduleJob})
 _OF_A_NAME = frozenset(
     {
-        *(
-            commands.Add,
-            commands.ScheduleJob,
-            commands.RunJob,
-            commands.PauseQueue,
-            commands.ResumeQueue,
-            commands.RequeueAll,
-            commands.SetLimits,
-        ),
-        *(
-            commands.InspectQueue,
-            commands.InspectJobs,
-            commands.InspectScheduledJobs,
-            commands.InspectDeadJobs,
-        ),
+        commands.Add,
+        commands.ScheduleJob,
+        commands.RunJob,
+        commands.PauseQueue,
+        commands.ResumeQueue,
+        commands.RequeueAll,
+        commands.SetLimits,
+        commands.InspectQueue,
+        commands.InspectJobs,
+        commands.InspectScheduledJobs,
+        commands.InspectDeadJobs,
     }
 )
 _OF_AN_ID = frozenset(
@@ -92,7 +88,9 @@ _HARMLESS = frozenset(
 )
 _LISTS = frozenset(
     {
-        *(commands.InspectQueues, commands.InspectPausedQueues, commands.AwaitOrders),
+        commands.InspectQueues,
+        commands.InspectPausedQueues,
+        commands.AwaitOrders,
         *(BrowseJobs, BrowseQueues, BrowseWorkers, CountFacets),
     }
 )
@@ -288,18 +286,19 @@ Request: TypeAlias = commands.Command | commands.RefusedLine
 CAN_WAIT = frozenset({commands.Lease, commands.AwaitResult, commands.AwaitOrders, commands.RunJob})
 _CHANGES = frozenset(
     {
-        *(
-            commands.Add,
-            commands.ScheduleJob,
-            commands.Complete,
-            commands.Fail,
-            commands.Delete,
-            commands.Cancel,
-            commands.Requeue,
-            commands.PauseQueue,
-            commands.ResumeQueue,
-        ),
-        *(commands.RequeueAll, commands.SetLimits, commands.RecordStep, commands.Park),
+        commands.Add,
+        commands.ScheduleJob,
+        commands.Complete,
+        commands.Fail,
+        commands.Delete,
+        commands.Cancel,
+        commands.Requeue,
+        commands.PauseQueue,
+        commands.ResumeQueue,
+        commands.RequeueAll,
+        commands.SetLimits,
+        commands.RecordStep,
+        commands.Park,
         commands.Emit,
         commands.Fork,
     }

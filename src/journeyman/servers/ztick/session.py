@@ -30,7 +30,9 @@ if TYPE_CHECKING:
     from journeyman.servers.ztick.writer import Request
 
 _DECIDED_ALONE = {
-    *(commands.Query, commands.ListRules, commands.ListTimetables),
+    commands.Query,
+    commands.ListRules,
+    commands.ListTimetables,
     *(
         commands.SetTimetable,
         commands.NextOfTimetable,

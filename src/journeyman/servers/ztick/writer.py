@@ -32,24 +32,23 @@ from journeyman.servers.core.group_commit import MAX_BATCH, MAX_BATCH_BYTES, QUI
 Request: TypeAlias = commands.Command | commands.ReplyOnly
 
 _CHANGES = (
-    *(
-        commands.Set,
-        commands.SetMany,
-        commands.Remove,
-        commands.SetRule,
-        commands.RemoveRule,
-        commands.SetTimetable,
-        commands.PauseTimetable,
-        commands.ResumeTimetable,
-    ),
-    *(commands.RemoveTimetable, commands.RunTimetable, commands.BackfillTimetable),
+    commands.Set,
+    commands.SetMany,
+    commands.Remove,
+    commands.SetRule,
+    commands.RemoveRule,
+    commands.SetTimetable,
+    commands.PauseTimetable,
+    commands.ResumeTimetable,
+    commands.RemoveTimetable,
+    commands.RunTimetable,
+    commands.BackfillTimetable,
 )
 _WITH_RUNNER = (commands.SetRule, commands.SetTimetable)
 _OWN = (messages.TriggerDue, messages.RunFinished, messages.Resume, messages.RemoveEnded)
 RECORD_BYTES = 32  # the size of a job's record, beside its identifier
-SET_WEIGHT = (
-    MAX_BATCH_BYTES // MAX_BATCH
-)  # the weight of a SET that came with others: as many to a batch
+# The weight of a SET that came with others: as many to a batch.
+SET_WEIGHT = MAX_BATCH_BYTES // MAX_BATCH
 _SEEN_TO = (messages.TriggerDue, messages.RemoveEnded)  # by the clock, again and again
 
 

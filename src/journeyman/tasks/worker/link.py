@@ -71,9 +71,8 @@ class WorkerLink(asyncio.Protocol):
     def __init__(self) -> None:
         self._transport: asyncio.Transport | None = None
         self._where = ""
-        self._open: deque[tuple[asyncio.Future[list[Row]], int]] = (
-            deque()
-        )  # with the place of SIZE in the row
+        # With the place of SIZE in the row.
+        self._open: deque[tuple[asyncio.Future[list[Row]], int]] = deque()
         self._buffer = bytearray()
         self._needed = 0  # bytes; parsing is tried again only then
         self._unsent: list[bytes] = []

@@ -122,9 +122,8 @@ class Worker:
         self._running = 0
         self._mean_s = 1.0  # mean run time of recent jobs; at 1.0 none is leased ahead
         self._pool = ThreadPool(concurrency)
-        self._ended: deque[tuple[Held, outcomes.Outcome | outcomes.BatchEnded]] = (
-            deque()
-        )  # by threads
+        # By threads.
+        self._ended: deque[tuple[Held, outcomes.Outcome | outcomes.BatchEnded]] = deque()
         self._lease_link: WorkerLink | None = None
         self._batch_links: list[WorkerLink] = []
         self._slot_waiters: deque[asyncio.Future[None]] = deque()

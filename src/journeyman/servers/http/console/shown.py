@@ -181,9 +181,8 @@ def error_line(result: bytes | None) -> str:
         return "no attempts left"
     failure = failure_of(result)
     if failure is None:
-        cut = _CUT_FAILURE.match(
-            result[:MAX_CUT_BYTES]
-        )  # the log shows the beginning of a long one
+        # The log shows the beginning of a long one.
+        cut = _CUT_FAILURE.match(result[:MAX_CUT_BYTES])
         if cut is not None:
             return f"{cut[1].decode()}: {cut[2].decode('utf-8', 'replace')}"
         return text_of_bytes(result) if is_text(result) else "binary"

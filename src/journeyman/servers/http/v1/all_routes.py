@@ -73,17 +73,15 @@ class VersionOne:
 
     def routes(self) -> list[Route]:
         parts = (
-            *(
-                self.server,
-                self.schedule,
-                self.timetables,
-                self.work,
-                self.fan_out,
-                self.log,
-                self.past,
-                self.archive,
-                self.series,
-            ),
+            self.server,
+            self.schedule,
+            self.timetables,
+            self.work,
+            self.fan_out,
+            self.log,
+            self.past,
+            self.archive,
+            self.series,
         )
         return [route for part in parts for route in part.routes()]
 
