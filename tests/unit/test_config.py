@@ -301,7 +301,22 @@ def test_with_a_file_a_service_is_open_if_something_asks_for_it(loaded, section:
     assert is_open("", {f"JOURNEYMAN_{section.upper()}_LISTEN": "127.0.0.1:5"})
     assert not is_open(f"[{section}]\nenabled = false\n")
     configuration = loaded("")
-    assert configuration.origins[f"{section}.enabled"] == f"c.toml has no [{section}]"
+    origin = configuration.origins[f"{section}.enabled"]
+    assert origin == f"c.toml has only sections of ztick, and no [{section}]"
+
+
+@pytest.mark.parametrize("section", ["notices", "workq", "storage", "limits"])
+def test_a_file_that_ztick_would_refuse_changes_only_what_it_says(loaded, section: str):
+    """A file that only names a mail server must not hide the data of a server without a file."""
+    settings = loaded(f"[log]\nlevel = 'debug'\n[{section}]\n").settings
+    assert settings == replace(Settings(), log=replace(Settings().log, level=LogLevel.DEBUG))
+
+
+def test_the_example_with_a_mail_server_keeps_the_ledger_and_opens_every_service():
+    example = Path(__file__).parents[2] / "examples" / "backup_mail" / "journeyman.toml"
+    settings = load(str(example), environ={}).settings
+    assert settings == replace(Settings(), notices=settings.notices)
+    assert settings.notices.smtp_host == "mail.example.com"
 
 
 # -- refusals ------------------------------------------------------------------------------------

@@ -2,8 +2,8 @@ r"""Where settings come from: defaults, file, environment, command line; the lat
 
     default  <  ztick.toml:12  <  JOURNEYMAN_LOG_LEVEL=debug  <  a command line option
 
-A setting without a value may depend on others: paths are below the data directory, and with a file
-a service is open only if the file has its section (see ``_Layers.complete``).
+A setting without a value may depend on others: paths are below the data directory, and a file with
+only sections of ztick opens what ztick would (see ``_Layers.complete``).
 
 ``load`` gives the settings together with the origin of each; ``show`` writes them down as a file
 that ``load`` reads back to the same settings.
@@ -238,6 +238,8 @@ COMMAND_LINE_ORIGIN = "command line"
 DATA_ORIGIN = "below data.directory"
 
 ZTICK_LOGFILE = "logfile"  # where ztick has its log unless its file says otherwise
+# ztick refuses a file with any other section, so such a file is one of Journeyman.
+ZTICK_SECTIONS = frozenset(("log", "controller", "http", "shell", "database", "telemetry"))
 _SERVICES_OF_SECTIONS = ("http", "workq", "kestrel")  # ztick serves none of them unasked
 
 # Settings of development versions, and what to set instead of them.
@@ -338,6 +340,7 @@ class _Layers:
         self.remarks: list[str] = []
         self._values: dict[str, Any] = {}
         self._sections: set[str] = set()  # those of which something was said
+        self._is_of_ztick = False  # there is a file, and ztick would read it
 
     def settings(self) -> Settings:
         settings = Settings()
@@ -351,6 +354,7 @@ class _Layers:
     def add_file(self, path: str) -> None:
         values = read_values(read_text_file(path), path)
         self.notes += values.notes
+        self._is_of_ztick = ZTICK_SECTIONS.issuperset(values.sections)
         for section, keys in values.sections.items():
             if section not in _SECTIONS:
                 place = _place(path, values.heading_lines.get(section))
@@ -386,11 +390,14 @@ class _Layers:
 
     def complete(self, path: str | None) -> None:
         """Set what follows from other settings and was not set itself; ``path`` is the file."""
-        if path is not None:
-            self._close_what_the_file_does_not_name(path)
+        if self._is_of_ztick:
+            for section in _SERVICES_OF_SECTIONS:
+                if section not in self._sections:
+                    reason = f"{path} has only sections of ztick, and no [{section}]"
+                    self._complete(f"{section}.enabled", False, reason)
         directory = self._values.get("data.directory")
         if directory is None:
-            if path is not None:
+            if self._is_of_ztick:
                 self._complete("database.logfile_path", ZTICK_LOGFILE, f"{path}, as in ztick")
             if "database.logfile_path" in self._values and "ledger" not in self._sections:
                 self._complete("ledger.enabled", False, "no data.directory, no [ledger]")
@@ -404,11 +411,6 @@ class _Layers:
         has_store = self._values.get("storage.engine") is not StorageEngine.POSTGRES
         if has_store and not is_database(directory):
             self._complete("storage.path", os.path.join(directory, STORE_DIRECTORY), DATA_ORIGIN)
-
-    def _close_what_the_file_does_not_name(self, path: str) -> None:
-        for section in _SERVICES_OF_SECTIONS:
-            if section not in self._sections:
-                self._complete(f"{section}.enabled", False, f"{path} has no [{section}]")
 
     def _complete(self, name: str, value: Any, origin: str) -> None:
         if name not in self._values:

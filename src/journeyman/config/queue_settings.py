@@ -154,7 +154,7 @@ class StorageMode(StrEnum):
 
 class WorkqSettings(Struct, frozen=True):
     enabled: Annotated[
-        bool, "whether the work queue is served; false with a file that has no [workq]"
+        bool, "whether the work queue is served; false with a file of ztick"
     ] = True
     listen: Annotated[kinds.Listen, "address of the workq protocol"] = kinds.Address(
         "127.0.0.1", 9922
@@ -188,7 +188,7 @@ class WorkqSettings(Struct, frozen=True):
 
 class KestrelSettings(Struct, frozen=True):
     enabled: Annotated[
-        bool, "whether the fan-out queues are served; false with a file that has no [kestrel]"
+        bool, "whether the fan-out queues are served; false with a file of ztick"
     ] = True
     listen: Annotated[kinds.Listen, "address of the kestrel protocol"] = kinds.Address(
         "127.0.0.1", 22133
