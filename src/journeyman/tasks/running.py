@@ -42,7 +42,9 @@ from journeyman.units import MS_PER_S
 logger = logging.getLogger("journeyman.worker")
 _SHOWN_NAME = 100  # characters
 SHOWN_STEPS = 20
-GIVEN_BACK = Backoff(1.0, factor=2.0, max=300.0, jitter=0.1)
+# Workers that know the task may share the queue with many that do not: the first delays are short,
+# because chance decides which of them gets the job.
+GIVEN_BACK = Backoff(0.05, factor=1.5, max=300.0, jitter=0.1)
 
 
 class WorkerLost(JourneymanError):

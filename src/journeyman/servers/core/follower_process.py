@@ -58,7 +58,7 @@ class FollowerProcess:
         if isinstance(opened, Refusal):
             await self._end()
             raise UsageError(f"{self._section}: {opened.reason}")
-        self._messages.info(f"the {self._name} is open: {opened}")
+        self._messages.info(f"opened the {self._name}: {opened}")
 
     def follow(self) -> None:
         """The log is recovered: it may be read."""
