@@ -438,6 +438,6 @@ def test_opening_is_told(tmp_path):
         assert storage.path == str(tmp_path)
     assert [line.rpartition(",")[0] or line for line in said] == [
         f"opening the store: sqlite at {tmp_path}",
-        f"opened the store: sqlite at {tmp_path}",
+        f"the store is open: sqlite at {tmp_path}",
     ]
     assert Path(tmp_path, "store.sqlite").exists()

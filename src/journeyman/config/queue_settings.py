@@ -153,9 +153,7 @@ class StorageMode(StrEnum):
 
 
 class WorkqSettings(Struct, frozen=True):
-    enabled: Annotated[
-        bool, "whether the work queue is served; false with a file of ztick"
-    ] = True
+    enabled: Annotated[bool, "whether the work queue is served; false with a file of ztick"] = True
     listen: Annotated[kinds.Listen, "address of the workq protocol"] = kinds.Address(
         "127.0.0.1", 9922
     )
