@@ -238,7 +238,7 @@ COMMAND_LINE_ORIGIN = "command line"
 DATA_ORIGIN = "below data.directory"
 
 ZTICK_LOGFILE = "logfile"  # where ztick has its log unless its file says otherwise
-# ztick refuses a file with any other section, so such a file is one of Journeyman.
+# The sections that ztick knows; it refuses a file with any other, so no such file is one of ztick.
 ZTICK_SECTIONS = frozenset(("log", "controller", "http", "shell", "database", "telemetry"))
 _SERVICES_OF_SECTIONS = ("http", "workq", "kestrel")  # ztick serves none of them unasked
 
