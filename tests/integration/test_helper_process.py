@@ -87,6 +87,6 @@ def test_process_that_was_prepared_is_asked_and_one_too_many_is_ended(tmp_path, 
     (report,) = [piece[1] for piece in pieces if piece and piece[0] == bulk_loading.REPORT]
     assert report.records == 12
     assert child.returncode is not None
-    bulk_loading.dismiss()
+    bulk_loading.end_idle_helpers()
     assert unasked.returncode is not None
     assert bulk_loading._prepared == {}

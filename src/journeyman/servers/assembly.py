@@ -154,7 +154,7 @@ class Assembly:
                 self._series,
             )
             return await build_http(
-                schedule.around,
+                schedule.port_context,
                 schedule.figures,
                 backend,
                 http.listen,
@@ -165,7 +165,7 @@ class Assembly:
                 allowed_origins=settings.access.allowed_origins,
             )
 
-        port = HttpPort(schedule.around, build)
+        port = HttpPort(schedule.port_context, build)
         try:
             address = await port.open(
                 http.listen,

@@ -22,8 +22,9 @@ import signal
 import sys
 import traceback
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from contextlib import ExitStack
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TextIO
 
 from journeyman import __version__
@@ -38,7 +39,7 @@ from journeyman.servers import preflight
 from journeyman.servers.assembly import Assembly
 from journeyman.servers.core import metrics
 from journeyman.servers.core.access import Access
-from journeyman.servers.core.bulk_loading import dismiss
+from journeyman.servers.core.bulk_loading import end_idle_helpers
 from journeyman.servers.core.ledger import Ledger, open_ledger
 from journeyman.servers.core.server_log import LineThread, ServerLog, ServiceManager
 from journeyman.servers.core.service import ServiceContext
@@ -140,10 +141,9 @@ async def _serve(
         try:
             if index is not None:
                 await index.open()  # before any port is
-            return await _serve_on(
-                *(disk, guard, holders, ledger, manager, writes, index, series),
-                *(configuration, access, clock, messages, read_again),
-            )
+            resources = _Resources(disk, guard, holders, ledger, manager, writes, index, series)
+            serving = _Serving(resources, configuration, access, clock, messages, read_again)
+            return await serving.run()
         finally:
             for follower in (index, series):
                 if follower is not None:
@@ -172,139 +172,189 @@ def _series_of(settings: Settings, messages: ServerLog) -> SeriesProcess | None:
     return SeriesProcess(settings, messages)
 
 
-async def _serve_on(
-    disk: metrics.MeasuredDisk,
-    guard: Guard | None,
-    holders: LogHolders,
-    ledger: Ledger | None,
-    manager: ServiceManager,
-    writes: WriteWatch,
-    index: FollowerProcess | None,
-    series: SeriesProcess | None,
-    configuration: Configuration,
-    access: Access,
-    clock: SystemClock,
-    messages: ServerLog,
-    read_again: Callable[[], Configuration],
-) -> int:
-    loop, settings = asyncio.get_running_loop(), configuration.settings
-    stopping, hurry = asyncio.Event(), asyncio.Event()
-    failures: list[BaseException] = []
+@dataclass(frozen=True, slots=True)
+class _Resources:
+    """The parts of a server that are open before its ports, and closed after them."""
 
-    def failed(error: BaseException) -> None:
-        failures.append(error)
-        stopping.set()
+    disk: metrics.MeasuredDisk
+    guard: Guard | None
+    holders: LogHolders
+    ledger: Ledger | None
+    manager: ServiceManager
+    writes: WriteWatch
+    index: FollowerProcess | None
+    series: SeriesProcess | None
 
-    def on_signal(name: str) -> None:
-        if stopping.is_set():
-            messages.warn(f"{name} again: stopping at once")
-            hurry.set()
+    @property
+    def followers(self) -> list[FollowerProcess | SeriesProcess]:
+        """The processes that follow the logs."""
+        return [each for each in (self.index, self.series) if each is not None]
+
+
+class _Serving:
+    """A server from its first port to its exit code. Made on the event loop that runs it."""
+
+    def __init__(
+        self,
+        resources: _Resources,
+        configuration: Configuration,
+        access: Access,
+        clock: SystemClock,
+        messages: ServerLog,
+        read_again: Callable[[], Configuration],
+    ) -> None:
+        self._loop, settings = asyncio.get_running_loop(), configuration.settings
+        self._resources = resources
+        self._settings = settings
+        self._access = access
+        self._messages = messages
+        self._read_again = read_again
+        self._stopping, self._hurry = asyncio.Event(), asyncio.Event()
+        self._failures: list[BaseException] = []
+        shared = Shared.create(
+            self._loop,
+            messages,
+            settings.limits.total_unsent_bytes,
+            preflight.files_for_connections(settings),
+        )
+        context = ServiceContext(
+            settings,
+            resources.disk,
+            clock,
+            messages,
+            shared,
+            access,
+            self._failed,
+            resources.writes,
+            self._stopping.set,
+            resources.ledger,
+            configuration.origins,
+            resources.holders.of_logs,
+            resources.guard,
+        )
+        self._server = Assembly(
+            context,
+            lambda add_work, put_item: RunnerSet(settings, add_work, put_item, access),
+            more_figures=self._more_figures,
+            index=resources.index,
+            series=resources.series,
+        )
+
+    async def run(self) -> int:
+        """Serve until a signal or a failure; the exit code."""
+        self._loop.set_exception_handler(self._report_mistake)
+        if self._resources.guard is not None:
+            end_when_lost(self._resources.guard, self._messages, self._failed)
+        # Before the ports open: a stop may come as soon as the server listens.
+        for number in (signal.SIGTERM, signal.SIGINT):
+            self._loop.add_signal_handler(number, self._on_stop_signal, number.name)
+        self._loop.add_signal_handler(signal.SIGHUP, self._on_hangup)
+        await self._start()
+        watches = [
+            self._loop.create_task(self._watch_connections()),
+            self._loop.create_task(self._resources.disk.watch()),
+        ]
+        manager, writes = self._resources.manager, self._resources.writes
+        signs_of_life = self._loop.create_task(manager.show_life(writes.is_alive))
+        write_watch = WatchThread(writes, manager, self._stand_in)
+        manager.ready()
+        # All that a person who has just started it wants to know, in the last line on the screen.
+        directory = absolute(self._settings.data.directory)
+        self._messages.info("ready", **self._server.addresses(), data=directory)
+        await self._stopping.wait()
+        for watch in watches:
+            watch.cancel()
+        if self._failures:
+            self._hurry.set()
+        cut_off = await self._server.stop(self._hurry)
+        signs_of_life.cancel()  # a stop may take longer than the watchdog waits
+        write_watch.close()
+        if self._failures:
+            raise self._failures[0]
+        if cut_off:
+            text = f"{cut_off} runs were cut off; the next start handles their jobs"
+            self._messages.warn(text)
+        self._messages.info("stopped")
+        return FORCED if self._hurry.is_set() else CLEAN
+
+    async def _start(self) -> None:
+        """Load the logs and open the ports."""
+        gc.disable()  # loading makes millions of objects, and none of them is garbage
+        await self._server.start()
+        if self._resources.guard is not None:
+            await self._loop.run_in_executor(None, self._resources.guard.advertise)
+        for follower in self._resources.followers:
+            follower.follow()  # the logs are recovered
+        end_idle_helpers()
+        gc.freeze()  # loaded objects stay: the collector need not visit them
+        gc.set_threshold(*GC_THRESHOLDS)
+        gc.enable()
+
+    # -- signals and failures --
+
+    def _failed(self, error: BaseException) -> None:
+        """Stop: nothing can be written any more."""
+        self._failures.append(error)
+        self._stopping.set()
+
+    def _on_stop_signal(self, name: str) -> None:
+        if self._stopping.is_set():
+            self._messages.warn(f"{name} again: stopping at once")
+            self._hurry.set()
         else:
-            messages.info(f"{name}: stopping")
-            manager.stopping()
-            stopping.set()
+            self._messages.info(f"{name}: stopping")
+            self._resources.manager.stopping()
+            self._stopping.set()
 
-    def on_mistake(_: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    def _report_mistake(self, _: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """Log an exception that no code has caught; the server goes on."""
         error = context.get("exception")
         trace = "".join(traceback.format_exception(error)) if error is not None else ""
-        messages.error(f"unexpected: {context.get('message')}", trace=trace)
+        self._messages.error(f"unexpected: {context.get('message')}", trace=trace)
 
-    loop.set_exception_handler(on_mistake)
-    if guard is not None:
-        end_when_lost(guard, messages, failed)
-    shared = Shared.create(
-        loop,
-        messages,
-        settings.limits.total_unsent_bytes,
-        preflight.files_for_connections(settings),
-    )
-    context = ServiceContext(
-        settings,
-        disk,
-        clock,
-        messages,
-        shared,
-        access,
-        failed,
-        writes,
-        stopping.set,
-        ledger,
-        configuration.origins,
-        holders.of_logs,
-        guard,
-    )
-    server = Assembly(
-        context,
-        lambda add_work, put_item: RunnerSet(settings, add_work, put_item, access),
-        more_figures=lambda: [*disk.families(), *holders.families(), *writes.families()],
-        index=index,
-        series=series,
-    )
+    def _on_hangup(self) -> None:
+        self._resources.manager.reloading()
+        self._reload()
+        self._resources.manager.ready()
 
-    def on_hangup() -> None:
-        manager.reloading()
-        reload()
-        manager.ready()
-
-    def reload() -> None:
-        connections = [each for port in server.services.values() for each in port.around.sessions]
+    def _reload(self) -> None:
+        """Read tokens, certificate and log level again; what is wrong leaves the old ones."""
+        ports = self._server.services.values()
+        connections = [each for port in ports for each in port.port_context.sessions]
+        messages = self._messages
         try:
-            fresh = read_again().settings
-            done = access.reload(fresh, connections)
+            fresh = self._read_again().settings
+            done = self._access.reload(fresh, connections)
         except JourneymanError as error:
             messages.error("SIGHUP: nothing was reloaded", reason=error)
             return
-        preflight.prepare_salts(settings, access, disk, messages)
+        preflight.prepare_salts(self._settings, self._access, self._resources.disk, messages)
         messages.level = fresh.log.level
         done.append(f"log level {fresh.log.level}")
-        for note in access.notes:
+        for note in self._access.notes:
             messages.warn(note)
         messages.info(f"SIGHUP: reloaded {', '.join(done)}; other settings need a restart")
 
-    # Before the ports open: a stop may come as soon as the server listens.
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, on_signal, number.name)
-    loop.add_signal_handler(signal.SIGHUP, on_hangup)
-    gc.disable()  # loading makes millions of objects, and none of them is garbage
-    await server.start()
-    if guard is not None:
-        await loop.run_in_executor(None, guard.advertise)
-    for follower in (index, series):
-        if follower is not None:
-            follower.follow()  # the logs are recovered
-    dismiss()
-    gc.freeze()  # loaded objects stay: the collector need not visit them
-    gc.set_threshold(*GC_THRESHOLDS)
-    gc.enable()
-    watching = loop.create_task(
-        preflight.watch_connections(
-            lambda: {name: len(each.around.sessions) for name, each in server.services.items()},
-            settings.limits.connections,
-            messages,
+    # -- while it serves --
+
+    def _watch_connections(self) -> Coroutine[Any, Any, None]:
+        """Warn when a port is nearly full."""
+        services = self._server.services
+        return preflight.watch_connections(
+            lambda: {name: len(each.port_context.sessions) for name, each in services.items()},
+            self._settings.limits.connections,
+            self._messages,
         )
-    )
-    sampling = loop.create_task(disk.watch())
-    living = loop.create_task(manager.show_life(writes.is_alive))
-    looking = WatchThread(
-        writes, manager, lambda: stand_in(writes, server.http_sockets, access.tls)
-    )
-    manager.ready()
-    # All that a person who has just started it wants to know, in the last line on the screen.
-    messages.info("ready", **server.addresses(), data=absolute(settings.data.directory))
-    await stopping.wait()
-    watching.cancel()
-    sampling.cancel()
-    if failures:
-        hurry.set()
-    cut_off = await server.stop(hurry)
-    living.cancel()  # a stop may take longer than the watchdog waits
-    looking.close()
-    if failures:
-        raise failures[0]
-    if cut_off:
-        messages.warn(f"{cut_off} runs were cut off; the next start handles their jobs")
-    messages.info("stopped")
-    return FORCED if hurry.is_set() else CLEAN
+
+    def _stand_in(self) -> None:
+        """Answer HTTP in place of an event loop that waits for a disk."""
+        sockets, tls = self._server.http_sockets, self._access.tls
+        stand_in(self._resources.writes, sockets, tls)
+
+    def _more_figures(self) -> list[metrics.Family]:
+        resources = self._resources
+        families = [resources.disk.families(), resources.holders.families()]
+        return [family for part in (*families, resources.writes.families()) for family in part]
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:

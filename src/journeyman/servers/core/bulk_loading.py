@@ -162,7 +162,7 @@ def prepare_reader(reader: str, path: str) -> None:
         return  # opening the log will say what is wrong
 
 
-def dismiss() -> None:
+def end_idle_helpers() -> None:
     """End the helpers that were prepared and not asked."""
     while _prepared:
         end(_prepared.popitem()[1])

@@ -205,7 +205,7 @@ class Service(ABC):
     recovery: str  # the message when it can again
 
     writer: GroupCommit
-    around: PortContext
+    port_context: PortContext
     _ticker: Ticker
 
     def __init__(self, context: ServiceContext) -> None:
@@ -266,7 +266,7 @@ class Service(ABC):
             self._loop, self._clock, next_due_ns, self.writer.submit_due, framerate=framerate
         )
 
-    def _port_context(self, kind: type[_Context], **more: Any) -> _Context:
+    def _make_port_context(self, kind: type[_Context], **more: Any) -> _Context:
         limits = self._settings.limits
         return kind(
             self._loop,
@@ -283,15 +283,15 @@ class Service(ABC):
         self, address: Address, session: Callable[[Any], asyncio.Protocol], idle_ms: int
     ) -> None:
         self._listener = await listen(
-            self.around,
+            self.port_context,
             address,
-            make_session=lambda: session(self.around),
+            make_session=lambda: session(self.port_context),
             tls=self._context.access.tls,
             handshake_timeout_s=self._settings.limits.handshake_timeout_ms / 1000,
             socket_mode=int(self._settings.access.socket_mode, 8),
             proxies=self._context.access.proxies if self._settings.access.proxy_protocol else None,
         )
-        self._idle = IdleWatch(self._loop, self.around.sessions, idle_ms / 1000)
+        self._idle = IdleWatch(self._loop, self.port_context.sessions, idle_ms / 1000)
         self._messages.info(f"{self.listens} on {self._listener.address}")
 
     def _do_later(
@@ -335,7 +335,7 @@ class Service(ABC):
             self._listener.close()
         if self._idle is not None:
             self._idle.stop()
-        await close_sessions(self.around.sessions)
+        await close_sessions(self.port_context.sessions)
 
     async def _close_writer(self) -> None:
         """When all that was submitted is durable, or after as long as a stop may take."""

@@ -212,7 +212,7 @@ class KestrelInquiries:
         self._engine = engine
         self._clock = clock
         self._size_of = size_of
-        self.around: KestrelContext  # as soon as there is one
+        self.port_context: KestrelContext  # as soon as there is one
         self.usual = _USUAL  # commands for the queues that may be done now: no need for ``answer``
         self.figures = figures
         self._started_ns = clock.monotonic_ns()
@@ -240,7 +240,7 @@ class KestrelInquiries:
     def _refused(self, refused: ask.RefusedRequest) -> words.Reply:
         """The client hears what the original says; the reason goes to the server's log."""
         if refused.hangup:  # no client can say more than one of these
-            self.around.messages.info("connection refused", reason=refused.reason)
+            self.port_context.messages.info("connection refused", reason=refused.reason)
         return words.CLIENT_ERROR_AND_CLOSE if refused.hangup else words.CLIENT_ERROR
 
     def _tell_status(self, word: str | None) -> words.Reply:
@@ -260,7 +260,7 @@ class KestrelInquiries:
     # -- figures --
 
     def _all_figures(self, prefix: str) -> list[tuple[str, object]]:
-        stats, around, counts = self._engine.stats(), self.around, self._engine.counts
+        stats, context, counts = self._engine.stats(), self.port_context, self._engine.counts
         figures: list[tuple[str, object]] = [
             ("uptime", (self._clock.monotonic_ns() - self._started_ns) // NS_PER_S),
             ("time", self._clock.now_ns() // NS_PER_S),
@@ -269,15 +269,15 @@ class KestrelInquiries:
             ("total_items", counts.puts),
             ("bytes", stats.data_bytes),
             ("reserved_memory_ratio", "0.000"),
-            ("curr_connections", len(around.sessions)),
-            ("total_connections", around.total_connections),
+            ("curr_connections", len(context.sessions)),
+            ("total_connections", context.total_connections),
             ("cmd_get", self.figures.count_of("get")),
             ("cmd_set", self.figures.count_of("set")),
             ("cmd_peek", self.figures.count_of("peek")),
             ("get_hits", counts.hits),
             ("get_misses", counts.misses),
-            ("bytes_read", around.bytes_read),
-            ("bytes_written", around.bytes_written),
+            ("bytes_read", context.bytes_read),
+            ("bytes_written", context.bytes_written),
             ("queue_creates", counts.queues_made),
             ("queue_deletes", counts.queues_deleted),
             ("queue_expires", counts.queues_expired),

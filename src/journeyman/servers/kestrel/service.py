@@ -105,7 +105,7 @@ class KestrelServer(Service):
     recovery = "the journals can be written again"
 
     dialect: KestrelDialect
-    around: KestrelContext
+    port_context: KestrelContext
     facts: KestrelInquiries
     figures: KestrelMetrics
 
@@ -214,7 +214,9 @@ class KestrelServer(Service):
         if self._kestrel.sync is WorkqSync.INTERVAL:
             delay_s = self._kestrel.sync_interval_ms / 1000
             self._do_later(lambda: self._logs.is_unsynced, self._logs.sync, delay_s)
-        self.around = self.facts.around = self._port_context(KestrelContext, sessions=sessions)
+        self.port_context = self.facts.port_context = self._make_port_context(
+            KestrelContext, sessions=sessions
+        )
 
     # -- while it runs --
 

@@ -63,7 +63,7 @@ class WorkqServer(Service):
     refusal = "the command log cannot be written: changes are refused"
     recovery = "the command log can be written again"
 
-    around: WorkqContext
+    port_context: WorkqContext
     figures: WorkqMetrics
 
     def __init__(self, context: ServiceContext) -> None:
@@ -130,10 +130,10 @@ class WorkqServer(Service):
         namespace_of = None if access.tokens is None else access.namespace_of
         dialect = WorkqDialect(queue, self._clock, namespace_of)
         self._open_writer(dialect, self._recorder, queue.next_due_ns, FRAMERATE)
-        self.around = self._port_context(WorkqContext, started_ns=self._clock.now_ns())
+        self.port_context = self._make_port_context(WorkqContext, started_ns=self._clock.now_ns())
         self.figures = WorkqMetrics(
             queue.stats,
-            self.around.sessions,
+            self.port_context.sessions,
             queue.largest_queues,
             self._clock,
             queue.queue_totals,

@@ -98,7 +98,7 @@ class ZtickServer(Service):
     refusal = "the log cannot be written: commands are refused"
     recovery = "the log can be written again"
 
-    around: ZtickContext
+    port_context: ZtickContext
     runs: run_book.Runs
 
     def __init__(
@@ -264,11 +264,11 @@ class ZtickServer(Service):
                 retention_ns=settings.schedule.retention_days * DAY_MS * NS_PER_MS,
                 mark=self._bound_ended(schedule),
             )
-        self.around = self._port_context(ZtickContext, metrics=self._metrics)
+        self.port_context = self._make_port_context(ZtickContext, metrics=self._metrics)
         self.facts = ServerFacts(
             self._clock,
             self._clock.monotonic_ns(),
-            self.around.sessions,
+            self.port_context.sessions,
             settings.database.persistence,
             lambda: self._compaction.status if self._compaction is not None else "idle",
             auth_enabled=access.tokens is not None,

@@ -196,15 +196,15 @@ class ServerRoutes:
         schedule = {name: getattr(stats, name) for name in _SCHEDULE_FIGURES}
         work = fan_out = None
         counts = {"schedule": backend.schedule.writer.commands, "runs": _runs(backend)}
-        connections = len(backend.schedule.around.sessions)
+        connections = len(backend.schedule.port_context.sessions)
         if backend.work is not None:
             work = backend.work.figures.stats()._asdict()
             counts["work"] = backend.work.writer.commands
-            connections += len(backend.work.around.sessions)
+            connections += len(backend.work.port_context.sessions)
         if backend.fan_out is not None:
             fan_out = backend.fan_out.figures.stats()._asdict()
             counts["fan_out"] = backend.fan_out.writer.commands
-            connections += len(backend.fan_out.around.sessions)
+            connections += len(backend.fan_out.port_context.sessions)
         now_ns = backend.clock.now_ns()
         return values.Figures(
             now_ns,
