@@ -11,7 +11,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from urllib.parse import quote
 
 import pytest
-from playwright.sync_api import expect
+from playwright.sync_api import Page, expect
 
 from journeyman.servers.http.console.drawing import MAX_COMPRESSED_BYTES, all_assets
 from journeyman.tasks.envelope import Envelope, Failure, JsonCodec
@@ -148,16 +148,20 @@ def test_the_page_of_a_scheduled_job_shows_its_runs(visitor):
     assert visitor.serious() == []
 
 
+def search_for(page: Page, text: str) -> None:
+    page.get_by_label("Search jobs").fill(text)
+    with page.expect_navigation():
+        page.keyboard.press("Enter")
+
+
 def test_one_search_looks_in_all_services(visitor):
     page = visitor.open("/console/jobs?q=order")
     expect(page.get_by_role("link", name="orders")).to_be_visible()
-    page.get_by_label("Search", exact=True).fill("queue:mail state:dead error:timeout")
-    visitor.click("Search")
+    search_for(page, "queue:mail state:dead error:timeout")
     errors = page.locator("td .error").all_inner_texts()
     assert errors
     assert all("Timeout" in text for text in errors)
-    page.get_by_label("Search", exact=True).fill("in:schedule state:failed")
-    visitor.click("Search")
+    search_for(page, "in:schedule state:failed")
     expect(page.get_by_role("link", name="sync.0")).to_be_visible()
     expect(page.get_by_text("exited with status 3").first).to_be_visible()
 
@@ -212,11 +216,14 @@ def test_a_page_refreshes_itself_and_keeps_what_was_filled_in(visitor, api):
     job_id = api.add("refresh", "first")
     page = visitor.open("/console/jobs?q=queue:refresh")
     page.get_by_label(f"Select {job_id}").check()
-    page.get_by_label("Search", exact=True).fill("half a word")
     api.add("refresh", "second")
     expect(page.locator("td.payload", has_text="second")).to_be_visible()
     expect(page.get_by_label(f"Select {job_id}")).to_be_checked()
-    expect(page.get_by_label("Search", exact=True)).to_have_value("half a word")
+    page = visitor.open("/console/queues?prefix=refresh")
+    page.get_by_label("Names that begin with").fill("half a word")
+    api.add("refresh", "third")
+    expect(page.locator("#queue-refresh [data-l=ready]")).to_have_text("3")
+    expect(page.get_by_label("Names that begin with")).to_have_value("half a word")
 
 
 def test_a_server_that_does_not_answer_is_seen(browser, tmp_path):
@@ -259,7 +266,7 @@ def test_all_that_match_are_requeued(visitor, api):
     for reason in ("Timeout 1", "Timeout 2", "other"):
         dead_job(api, "act.all", reason)
     visitor.open("/console/jobs?q=queue:act.all+state:dead+error:timeout")
-    visitor.click("Requeue all that match")
+    visitor.click("Requeue all that match…")
     assert visitor.confirm() == "requeued 2"
     queue = api.queue("act.all")
     assert (queue["ready"], queue["dead"]) == (2, 1)

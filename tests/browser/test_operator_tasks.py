@@ -13,7 +13,6 @@ import pytest
 from playwright.sync_api import Locator, Page, expect
 
 from journeyman.protocols.workq.salts import next_id
-from journeyman.servers.http.console.search import read_search
 from journeyman.tasks.envelope import Envelope, Failure, JsonCodec
 from tests.support.console import Api, Visits, Watched, chromium
 from tests.support.ports import free_port
@@ -249,20 +248,6 @@ def test_a_job_is_found_by_its_arguments(visitor, api):
         assert page.locator("td.payload a").get_attribute("href") == f"/console/work/{wanted}"
 
 
-@pytest.mark.parametrize(
-    ("typed", "looked_for"),
-    [
-        ("a.b(1", '"task":"a.b","args":[1'),
-        ("a.b(1, 2)", '"task":"a.b","args":[1,2]'),
-        ('a.b("x y", n=3', '"task":"a.b","args":["x y"],"kwargs":{"n":3'),
-        ("task:a.b", '"task":"a.b"'),
-        ("free text", "free text"),
-    ],
-)
-def test_a_call_is_looked_for_as_the_payload_has_it(typed, looked_for):
-    assert read_search(f"state:dead {typed}").payload_text == looked_for
-
-
 def test_facets_count_and_narrow(visitor, api):
     for queue in ("op.facet_a", "op.facet_b"):
         run_job(api, queue, "op.facet", error="GatewayTimeout")
@@ -273,6 +258,7 @@ def test_facets_count_and_narrow(visitor, api):
         facet.click()
     expect(page.locator("td.payload a")).to_have_count(1)
     expect(page.locator(".facets [aria-current]", has_text="dead")).to_contain_text("1")
+    expect(page.locator("h1")).to_have_text("1 dead job in op.facet_a")
     assert visitor.serious() == []
 
 
@@ -293,11 +279,11 @@ def test_the_zone_governs_tables_and_the_time_bar(visitor, api):
 
 def test_searches_are_kept(visitor):
     page = visitor.open("/console/jobs?q=queue:op.kept")
-    page.get_by_role("button", name="Save").click()
+    page.get_by_role("button", name="Save this search").click()
     page = visitor.open("/console/jobs")
     with page.expect_navigation():
         page.locator("#views").get_by_role("link", name="queue:op.kept").click()
-    expect(page.locator("#q")).to_have_value("queue:op.kept")
+    expect(page.locator("#find")).to_have_value("queue:op.kept")
     page.get_by_role("button", name="Forget queue:op.kept").click()
     expect(page.locator("#views a")).to_have_count(0)
 

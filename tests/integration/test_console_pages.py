@@ -12,6 +12,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from datetime import date
+from html import unescape
 from typing import Any
 from unittest.mock import MagicMock
 from urllib.parse import quote, urlencode
@@ -31,7 +32,7 @@ from journeyman.servers.http.console.drawing import NAVIGATION, SHOWS_NOW, local
 from journeyman.servers.http.v1 import values
 from tests.support.console import HOSTILE, Api, filled_server
 from tests.support.effort import cases
-from tests.support.servers.schedule_process import ScheduleProcess
+from tests.support.servers.schedule_process import ALL_SERVICES, ScheduleProcess
 
 FORM = "application/x-www-form-urlencoded"
 ACTIONS = sorted(Actions(*[MagicMock()] * 4)._kinds)
@@ -230,6 +231,31 @@ def test_a_search_names_the_words_that_it_knows(visitor):
     text = visitor.get("/console/jobs?q=state:broken+in:nowhere")
     assert "state:broken is not known; known are ready, scheduled, running" in text
     assert "in:nowhere is not known; known are schedule, work, fan-out" in text
+    text = visitor.get("/console/jobs?q=stat:dead")
+    assert "stat: is not known; known are queue:, state:, error:, after:" in text
+    assert "is not known" not in visitor.get("/console/jobs?q=http://example.com+%22at:home%22")
+
+
+LOOKS_AT_FEW = """
+import journeyman.engines.workq.browsing, journeyman.servers.http.v1.backend
+journeyman.engines.workq.browsing.LOOKED_AT_ONCE = 3
+journeyman.servers.http.v1.backend.SEARCHED_JOBS = 3
+"""
+
+
+def test_a_search_says_how_far_it_looked_and_goes_on(tmp_path):
+    with ScheduleProcess(tmp_path, settings=ALL_SERVICES, patch=LOOKS_AT_FEW) as server:
+        api, visitor = Api(server.http_port), Visitor(server.http_port)
+        for payload in ("needle", *"abcdef"):
+            api.add("far", payload)
+        text = visitor.get("/console/jobs?q=queue:far+needle")
+        assert "No jobs match so far." in text
+        assert "3 jobs were looked at, those since" in text
+        for _ in range(2):
+            [further] = re.findall(r'rel="next" href="([^"]+)"', text)
+            text = visitor.get(unescape(further))
+        assert ">needle<" in text
+        visitor.close()
 
 
 def test_a_refresh_does_not_take_what_an_action_said(visitor, api):

@@ -146,6 +146,8 @@ def test_a_search_has_facets_and_says_how_far_it_looked(server: ScheduleProcess)
     assert (found["states"]["completed"], found["states"]["dead"]) == (6, 2)
     assert found["tasks"] == {"shop.send": 7, "shop.print": 1}
     assert found["errors"] == {"ValueError": 2}
+    found = get(server, "/v1/work/facets?state=dead")
+    assert (found["queues"], found["states"]["completed"]) == ({"team.mail": 2, "other": 0}, 6)
     found = get(server, "/v1/work/facets?queue=other", "sk_team")
     assert (found["queues"], found["tasks"], found["errors"]) == ({}, {}, {})
     page = get(server, "/v1/work/jobs?task=shop.send&limit=2")

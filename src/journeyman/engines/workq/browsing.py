@@ -94,14 +94,17 @@ class JobsFound(Struct, frozen=True):
 
 
 class CountFacets(Struct, frozen=True):
-    """Jobs of a queue, or of all that begin with ``prefix``, by queue and by state."""
+    """Jobs of a queue, or of all that begin with ``prefix``, by state; and by queue, of a state
+    or of all."""
 
     queue: str = ""
+    state: str = ""  # one of replies.STATES or WAITING; "": any
     prefix: str = ""
 
 
 class FacetCounts(NamedTuple):
-    """``queues`` are those with most jobs; ``states`` count the jobs of all that were asked for."""
+    """``queues`` are those with most jobs of the state that was asked for; ``states`` count the
+    jobs of all queues that were."""
 
     states: dict[str, int]
     queues: dict[str, int]
@@ -241,7 +244,7 @@ def count_facets(
         counts[replies.COMPLETED] = max(0, total - sum(counts.values()))
         for state, count in counts.items():
             states[state] += count
-        by_queue[queue.name] = total
+        by_queue[queue.name] = counts[query.state] if query.state else total
     shown = nlargest(FACET_QUEUES, by_queue.items(), key=lambda item: (item[1], item[0]))
     return FacetCounts(states, dict(shown), len(by_queue) - len(shown))
 

@@ -57,11 +57,11 @@ def see_job(job_id: str, place: ServerPlace) -> list[str]:
 def find_jobs(search: Any, place: ServerPlace) -> list[str]:
     """The work queue's part of a search."""
     query = {"queue": search.queue, "state": search.work_state, "error": search.error,
-             "text": search.payload_text}  # fmt: skip
+             "task": search.task, "text": search.looked_for}  # fmt: skip
     asked = urlencode({name: value for name, value in query.items() if value})
     found = [_curl("GET", place, f"/v1/work/jobs?{asked}" if asked else "/v1/work/jobs")]
     is_listed = search.work_state in ("ready", "scheduled", "dead")
-    if search.queue and is_listed and not (search.error or search.payload_text or search.after):
+    if search.queue and is_listed and not search.narrows:
         words = ["journeyman", "jobs", "ls", "--state", search.work_state, "--", search.queue]
         found.insert(0, _line(words))
     return found

@@ -20,17 +20,16 @@ from journeyman.servers.http.v1 import values
 from journeyman.servers.http.v1.all_routes import VersionOne
 from journeyman.servers.http.v1.backend import HttpBackend
 
-MOST_QUEUES: Final = 500
 FIRST_VALUES: Final = 8
-STATES: Final = (("ready", "ready"), ("scheduled", "scheduled"), ("running", "leased"),
-                 ("dead", "dead"), ("done", ""), ("cancelled", ""))  # fmt: skip
+# Words of a search, and those of the API.
+STATES: Final = (("ready", "ready"), ("scheduled", "scheduled"), ("waiting", "waiting"),
+                 ("running", "leased"), ("dead", "dead"), ("done", "completed"),
+                 ("cancelled", "cancelled"))  # fmt: skip
 
 
 class Choice(NamedTuple):
-    """``jobs`` None: their number is not known."""
-
     name: str
-    jobs: int | None
+    jobs: int
     search: str
     is_chosen: bool
 
@@ -52,26 +51,26 @@ class Facets:
     async def facets_of(self, request: web.Request, search: Search) -> list[Facet]:
         if self._backend.work is None:
             return []
-        query = values.NamesAtQuery(limit=MOST_QUEUES, at=shown_moment(request))
+        at, state = shown_moment(request), search.work_state
+        asked = values.FacetsQuery(search.queue, state, at)
         try:
-            queues = (await self._v1.work.queues(api_call(request, query))).queues
-        except problems.ApiError:
-            queues = []
+            counted = await self._v1.work.facets(api_call(request, asked))
+            everywhere = counted
+            if search.queue:  # the other queues are there to be chosen too
+                elsewhere = api_call(request, values.FacetsQuery("", state, at))
+                everywhere = await self._v1.work.facets(elsewhere)
+        except problems.ApiError:  # the page says why the past is not known
+            return []
         states = [
             Choice(
                 word,
-                sum(getattr(each, field) for each in queues if search.queue in ("", each.name))
-                if field
-                else None,
+                counted.states[field],
                 search.with_word("state", word),
                 search.shown_state == word,
             )
             for word, field in STATES
         ]
-        fields = [field for word, field in STATES if field and search.shown_state in ("", word)]
-        counts = Counter(
-            {each.name: sum(getattr(each, field) for field in fields) for each in queues}
-        )
+        queues, workers = Counter(everywhere.queues), Counter(counted.workers)
         range_ = range_of(request, self._backend.clock.now_ns())
         rows = await self._charted.rows(request, "task", range_)
         tasks = Counter(
@@ -85,15 +84,9 @@ class Facets:
         for row in rows:
             if row.name in tasks and search.task in ("", row.name):
                 errors.update(row.errors)
-        workers: Counter[str] = Counter()
-        if not shown_moment(request):
-            listed = await self._v1.work.workers(
-                api_call(request, values.CursorQuery(FIRST_VALUES))
-            )
-            workers.update({each.name: len(each.jobs) for each in listed.workers})
         return [
             Facet("State", "", states),
-            _facet("Queue", "", "queue", counts, search, search.queue),
+            _facet("Queue", "", "queue", queues, search, search.queue),
             _facet("Task", range_.words, "task", tasks, search, search.task),
             _facet("Error", range_.words, "error", errors, search, search.error),
             _facet("Worker", "running now", "worker", workers, search, search.worker),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 from aiohttp import web
@@ -26,8 +25,7 @@ from journeyman.units import NS_PER_S
 
 PAGE: Final = 50
 MOST_SHOWN_PARENTS: Final = 12
-
-MOST_SORTED: Final = 500
+SORTS: Final = {"run": "-run", "wait": "-wait"}  # those of the API
 
 
 class JobPages:
@@ -67,7 +65,7 @@ class JobPages:
         return await self._drawing.page(
             request, "jobs.html", "jobs", q=text, search=search, schedule=schedule, work=work,
             facets=facets, sort=_sort_of(request),
-            chosen_count=chosen[0].jobs if chosen and not search.payload_text else None,
+            chosen_count=chosen[0].jobs if chosen and not search.narrows else None,
             fan_out=fan_out, problem="; ".join(dict.fromkeys(problems)),
             errors=self._errors_of(schedule),
         )  # fmt: skip
@@ -78,14 +76,11 @@ class JobPages:
             return await self._jobs_of_worker(request, search)
         since = search.since(self._backend.clock.now_ns(), chosen_zone(request))
         query = values.WorkJobsQuery(
-            queue=search.queue, state=search.work_state, text=search.payload_text,
-            error=search.error, since=since,
-            limit=MOST_SORTED if sort else PAGE, cursor=cursor, at=shown_moment(request),
+            queue=search.queue, state=search.work_state, text=search.looked_for,
+            error=search.error, task=search.task, sort=SORTS.get(sort, "-created"), since=since,
+            limit=PAGE, cursor=cursor, at=shown_moment(request),
         )  # fmt: skip
-        found = await self._v1.work.jobs(api_call(request, query))
-        if sort:
-            found.jobs = sorted(found.jobs, key=SORTS[sort], reverse=True)
-        return found
+        return await self._v1.work.jobs(api_call(request, query))
 
     async def _jobs_of_worker(self, request: web.Request, search: Search) -> values.WorkJobs:
         """Those that it runs now: who ran a job that has ended is seen with the job."""
@@ -201,17 +196,6 @@ class JobPages:
 def _sort_of(request: web.Request) -> str:
     sort = request.query.get("sort", "")
     return sort if sort in SORTS else ""
-
-
-def _run_ns(job: JobView) -> int:
-    return (job.finished_ns or 0) - (job.started_ns or 0) if job.finished_ns else 0
-
-
-SORTS: Final[dict[str, Callable[[JobView], float]]] = {
-    "run": _run_ns,
-    "wait": lambda job: (job.started_ns or 0) - (job.scheduled_ns or job.created_ns or 0),
-    "attempts": lambda job: job.attempts,
-}
 
 
 class FlowNode(NamedTuple):

@@ -12,16 +12,17 @@ from __future__ import annotations
 import re
 import shlex
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Any, Final
 
-from journeyman.protocols.workq.replies import STATES
+from journeyman.protocols.workq.replies import STATES, WAITING
 from journeyman.servers.http.console.moments import ChosenZone, resolve_moment
 from journeyman.servers.http.v1 import values
 
 NAMES: Final = ("queue", "state", "error", "after", "in", "task", "worker")
 SERVICES: Final = ("schedule", "work", "fan-out")
 STATES_KNOWN: Final = (
-    *("ready", "scheduled", "running", "done", "dead", "cancelled", "planned", "failed"),
+    *("ready", "scheduled", "waiting", "running", "done", "dead", "cancelled"),
+    *("planned", "failed"),
 )
 SCHEDULE_STATES: Final = ("planned", "triggered", "executed", "failed")
 _MEANT: Final = {
@@ -30,7 +31,7 @@ _MEANT: Final = {
     "leased": "triggered",
 }  # in the schedule
 _CALL: Final = re.compile(r"(?:^|\s)([A-Za-z_][\w.]*)\(([^)]*)\)?")
-_NAMED: Final = re.compile(r"(?:^|,)\s*([A-Za-z_]\w*)=")
+_NAME: Final = re.compile(r"[a-z]{2,}:(?!//)")  # the colon of an address is none of ours
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,17 +45,21 @@ class Search:
     worker: str = ""
     text: str = ""
     call: str = ""  # as it was typed
+    unknown: tuple[str, ...] = ()  # words with a name that there is not
 
     @property
-    def payload_text(self) -> str:
-        """The text that the API looks for in ids and payloads: a call as an envelope has it."""
-        if self.call:
-            return _text_of_call(self.call)
-        return f'"task":"{self.task}"' if self.task and not self.text else self.text
+    def looked_for(self) -> str:
+        """The text that the API looks for in ids, payloads and calls."""
+        return self.call or self.text
+
+    @property
+    def narrows(self) -> bool:
+        """Return whether it asks for more than a queue and a state, of which there are counts."""
+        return bool(self.looked_for or self.error or self.after or self.task or self.worker)
 
     @property
     def work_state(self) -> str | None:
-        if self.state in STATES:
+        if self.state in (*STATES, WAITING):
             return self.state
         meant = {word: state for state, word in _MEANT.items()}
         return meant.get(self.state)
@@ -64,6 +69,8 @@ class Search:
         return self.state if self.state in SCHEDULE_STATES else _MEANT.get(self.state)
 
     def wants(self, service: str) -> bool:
+        if self.unknown:
+            return False
         if self.service:
             return service == self.service
         if service != "work" and (self.task or self.worker or self.call):
@@ -82,7 +89,13 @@ class Search:
     @property
     def problems(self) -> list[str]:
         """Return what is not understood, with the words that are."""
-        found = []
+        known = ", ".join(f"{name}:" for name in NAMES)
+        found = [
+            f"{word} is not known; known are {known}. In quotes it is looked for as it is"
+            for word in self.unknown
+        ]
+        if self.call and self.text:
+            found.append(f"{self.text} is left out: a call is looked for alone")
         if self.state and self.work_state is None and self.schedule_state is None:
             found.append(f"state:{self.state} is not known; known are {', '.join(STATES_KNOWN)}")
         if self.service and self.service not in SERVICES:
@@ -93,7 +106,8 @@ class Search:
         """The search with this word; without it if it is there already."""
         field = "service" if name == "in" else name
         known = {value, values.STATE_WORDS.get(value, value)}
-        return str(replace(self, **{field: "" if getattr(self, field) in known else value}))
+        changed: dict[str, Any] = {field: "" if getattr(self, field) in known else value}
+        return str(replace(self, **changed))
 
     def __str__(self) -> str:
         words = {"in": self.service, "queue": self.queue, "state": self.shown_state,
@@ -118,32 +132,20 @@ def read_search(text: str) -> Search:
     except ValueError:  # a quote that is never closed
         words = text.split()
     found: dict[str, str] = {}
-    rest = []
+    rest, unknown = [], []
     for word in words:
         name, colon, value = word.partition(":")
         if colon and value and name in NAMES:
             found["service" if name == "in" else name] = value
+        elif _NAME.match(word) and value and not re.search(rf"['\"]{re.escape(word)}", text):
+            unknown.append(f"{name}:")
         else:
             rest.append(word)
     state = found.pop("state", "")
     return Search(
-        **found, state=values.STATE_WORDS.get(state, state), text=" ".join(rest), call=call
+        **found,
+        state=values.STATE_WORDS.get(state, state),
+        text=" ".join(rest),
+        call=call,
+        unknown=tuple(dict.fromkeys(unknown)),
     )
-
-
-def _text_of_call(call: str) -> str:
-    """The beginning of the envelope that holds these arguments, as the codec writes it."""
-    task, _, given = call.partition("(")
-    is_whole = given.endswith(")")
-    named = _NAMED.search(given)
-    args = given[: named.start()] if named else given.rstrip(")")
-    text = f'"task":"{task}","args":[{_compact(args)}'
-    if named is None:
-        return text + ("]" if is_whole else "")
-    kwargs = _NAMED.sub(lambda match: f',"{match[1]}":', given[named.start() :].rstrip(")"))
-    return f'{text}],"kwargs":{{{_compact(kwargs).lstrip(",")}'
-
-
-def _compact(arguments: str) -> str:
-    """Without the blanks that follow a comma or a colon."""
-    return re.sub(r"([,:])\s+", r"\1", arguments.strip())

@@ -55,7 +55,7 @@ class TaskPages:
         range_ = range_of(request, self._backend.clock.now_ns())
         shown = await self._charted.charts_for(request, f"task:{name}", range_)
         summary = shown.summary if shown is not None else None
-        latest = values.WorkJobsQuery(text=task_text(name), limit=8, at=at)
+        latest = values.WorkJobsQuery(task=name, limit=8, at=at)
         latest_jobs = []
         if self._backend.work is not None:
             latest_jobs = list((await self._v1.work.jobs(api_call(request, latest))).jobs)
@@ -70,8 +70,3 @@ class TaskPages:
     @property
     def _is_off(self) -> bool:
         return self._backend.series is None
-
-
-def task_text(name: str) -> str:
-    """Return a text that the payload of every job of this task has."""
-    return f'"task":"{name}"'

@@ -215,9 +215,11 @@ class HttpBackend:
         async with self._searching(call, at_ns):
             return await self._search(ask, call, query)
 
-    async def count_facets(self, call: RouteCall, query: CountFacets) -> FacetCounts:
-        async with self._searching(call, None):
-            while isinstance(found := await self.ask_work(call, query), SortingJobs):
+    async def count_facets(
+        self, call: RouteCall, query: CountFacets, at_ns: int | None
+    ) -> FacetCounts:
+        async with self._searching(call, at_ns):
+            while isinstance(found := await self.ask_work(call, query, at_ns), SortingJobs):
                 await self.shared.slices.turn()
             counted: FacetCounts = found
             return counted

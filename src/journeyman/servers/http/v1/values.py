@@ -352,9 +352,9 @@ class WorkJobs(Struct):
 
 
 class WorkFacets(Struct):
-    """Counts of jobs. ``states`` and ``queues`` (those with most jobs) are of this moment and
-    exact; ``workers`` have so many running jobs. ``tasks`` and ``errors`` count attempts that
-    started, and failures, in the last day; null: figures over time are off."""
+    """Counts of jobs. ``states`` and ``queues`` (those with most jobs) are exact; ``workers`` have
+    so many running jobs, and none are known in the past. ``tasks`` and ``errors`` count attempts
+    that started, and failures, in the last day; null: figures over time are off."""
 
     states: dict[str, int]
     queues: dict[str, int]
@@ -366,6 +366,13 @@ class WorkFacets(Struct):
 
 class FacetsQuery(Struct):
     queue: OfQueue = ""
+    state: Annotated[
+        WorkState | None, Meta(description="the state whose jobs are counted by queue")
+    ] = None
+    at: fields.At = ""
+
+    def __post_init__(self) -> None:
+        self.state = STATE_WORDS.get(self.state or "", self.state)
 
 
 # The key of a job: a moment of 12 bytes, of which the first are nearly the same, and an id.

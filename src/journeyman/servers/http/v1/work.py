@@ -148,23 +148,26 @@ class WorkRoutes:
         return values.WorkJobs(list(found.jobs), cursor_of(found.after), found.looked, until_ns)
 
     async def facets(self, call: RouteCall) -> values.WorkFacets:
-        queue = call.query.queue
-        counted = await self._backend.count_facets(call, CountFacets(queue))
-        found: WorkersFound = await self._backend.ask_work(call, BrowseWorkers(limit=500))
+        query: values.FacetsQuery = call.query
+        queue, at_ns = query.queue, moment_of_query(query.at)
+        counting = CountFacets(queue, query.state or "")
+        counted = await self._backend.count_facets(call, counting, at_ns)
         workers = Counter[str]()
-        for worker in found.workers:
-            workers[worker.name] += sum(not queue or job.queue == queue for job in worker.jobs)
-        tasks, errors = await self._lately(call, queue)
+        if at_ns is None:
+            found: WorkersFound = await self._backend.ask_work(call, BrowseWorkers(limit=500))
+            for worker in found.workers:
+                workers[worker.name] += sum(not queue or job.queue == queue for job in worker.jobs)
+        tasks, errors = await self._lately(call, queue, at_ns)
         return values.WorkFacets(*counted, dict(+workers), tasks, errors)
 
     async def _lately(
-        self, call: RouteCall, queue: str
+        self, call: RouteCall, queue: str, at_ns: int | None
     ) -> tuple[dict[str, int], dict[str, int]] | tuple[None, None]:
         """Attempts by task and failures by class of error, of the last day."""
         backend = self._backend
         if backend.series is None:
             return None, None
-        to_s = backend.clock.now_ns() // NS_PER_S + 1
+        to_s = (at_ns or backend.clock.now_ns()) // NS_PER_S + 1
         asked = Wanted("queue", queue, call.prefix, to_s - DAY_S, to_s, 0)
         try:
             of_queues = await backend.series.ask("get_summaries", asked)

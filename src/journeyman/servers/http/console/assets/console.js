@@ -137,8 +137,8 @@
     showViews();
   };
   if (views) {
-    one("#save-view").addEventListener("click", () => {
-      const text = one("#q").value.trim();
+    one("#save-view")?.addEventListener("click", () => {
+      const text = one("#find").value.trim();
       if (text) keepViews([text, ...readViews().filter((each) => each !== text)]);
     });
     showViews();
