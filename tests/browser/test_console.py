@@ -233,8 +233,21 @@ def test_a_server_that_does_not_answer_is_seen(browser, tmp_path):
             page = visitor.open("/")
             expect(page.locator("#lost")).to_be_hidden()
             running.close()
-            expect(page.locator("#lost")).to_contain_text("The server does not answer since")
+            expect(page.locator("#lost")).to_contain_text("The server has not answered for")
             expect(page.locator("#status")).to_have_text("no answer")
+
+
+def test_a_page_that_cannot_be_read_again_says_so(visitor, api):
+    plan = {"every": "1h", "runner": ["shell", "true"]}
+    api.ask("PUT", "/v1/timetables/goes-away", plan)
+    page = visitor.open("/console/timetables/goes-away")
+    page.route("**/console/timetables/goes-away", lambda route: route.fulfill(status=503))
+    expect(page.locator("#lost")).to_contain_text("answers this page with an error, 503")
+    page.unroute("**/console/timetables/goes-away")
+    expect(page.locator("#lost")).to_be_hidden()
+    api.ask("DELETE", "/v1/timetables/goes-away")
+    expect(page.locator("main")).to_contain_text("404")
+    visitor.complaints.clear()  # the browser notes both
 
 
 # -- actions --

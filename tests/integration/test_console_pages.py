@@ -11,7 +11,7 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
-from datetime import date
+from datetime import UTC, date, datetime
 from html import unescape
 from typing import Any
 from unittest.mock import MagicMock
@@ -197,6 +197,13 @@ def test_a_page_shows_what_was_then(visitor, server, api):
     assert "sync.0" in visitor.get(f"/console/log?service=schedule&at={last}")
 
 
+def test_ages_are_those_of_the_moment_that_a_page_shows(visitor):
+    days = (datetime(2039, 1, 1, tzinfo=UTC) - datetime.now(UTC)).days
+    page = visitor.get("/console/schedule/sync.0?at=2039-01-01T00:00:00Z")
+    runs = page.partition("<h2>Runs")[2]
+    assert re.search(rf"\b({days}|{days - 1}) d\b.* ago", runs)
+
+
 def test_pages_of_a_server_that_has_the_schedule_alone(tmp_path):
     """What is off is said to be off, and the pages are live."""
     with ScheduleProcess(tmp_path, settings={"http.listen": "127.0.0.1:0"}) as server:
@@ -229,7 +236,7 @@ def test_moments_are_given_in_words_and_refused_before_anything_is_shown(visitor
 
 def test_a_search_names_the_words_that_it_knows(visitor):
     text = visitor.get("/console/jobs?q=state:broken+in:nowhere")
-    assert "state:broken is not known; known are ready, scheduled, running" in text
+    assert "state:broken is not known; known are ready, scheduled, waiting, running" in text
     assert "in:nowhere is not known; known are schedule, work, fan-out" in text
     text = visitor.get("/console/jobs?q=stat:dead")
     assert "stat: is not known; known are queue:, state:, error:, after:" in text

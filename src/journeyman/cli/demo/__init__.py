@@ -52,7 +52,7 @@ TIMETABLES: Final[dict[str, Any]] = {
     TIMETABLE: {
         "cron": "0 2 * * *", "tz": ZONE, "exclude": ["12-25", "12-26"], "timeout": "30m",
         "overlap": "skip", "retries": 1,
-        "runner": ["shell", "echo 'pg_dump: no space left on device'; exit 3"],
+        "runner": ["shell", "echo pg_dump: no space left on device; exit 3"],
     },
     "rates": {"every": "5m", "runner": ["shell", "sleep 1"], "catch_up": "none"},
     "stock": {"cron": "0 * * * *", "tz": ZONE, "runner": ["shell", "sleep 2"]},

@@ -18,7 +18,7 @@ import msgspec
 
 from journeyman.servers.http.console import shown
 from journeyman.servers.http.console.moments import ChosenZone
-from journeyman.units import DAY_S, NS_PER_S
+from journeyman.units import DAY_S, MS_PER_S, NS_PER_S
 
 HEIGHT: Final = 104
 SPARK_WIDTH: Final = 240.0
@@ -31,7 +31,40 @@ _TICKS: Final = (
     *((7 * DAY_S, "%d %b"), (14 * DAY_S, "%d %b"), (28 * DAY_S, "%d %b")),
 )
 
+LONGEST_PLAIN_MS: Final = 50_000
+LOWER_LINE_PER_TOP: Final = 2.5  # the lower line of a grid is at two fifths of its height
+_LOWER_LINES_S: Final = (
+    *(30, 60, 120, 300, 600, 1200, 1800, 3600, 2 * 3600, 4 * 3600, 6 * 3600, 12 * 3600),
+    *(DAY_S, 2 * DAY_S, 5 * DAY_S, 10 * DAY_S, 30 * DAY_S, 100 * DAY_S),
+)
+
 Values: TypeAlias = Sequence[float | None]  # None: not known
+
+
+def round_above(value: float) -> float:
+    """The first of 1, 2, 2.5, 5, 10 and so on that is not below it; 1 for nothing."""
+    if value <= 0 or not math.isfinite(value):
+        return 1.0
+    power = 10.0 ** math.floor(math.log10(value))
+    return next(power * step for step in (1, 2, 2.5, 5, 10) if power * step >= value * 0.999999)
+
+
+def count_above(value: float) -> float:
+    """The same for what is counted: the lines of the grid stand for whole numbers."""
+    return max(5.0, round_above(value))
+
+
+def length_above(ms: float) -> float:
+    """The same for milliseconds: the lines of the grid stand for round times."""
+    tops = (LOWER_LINE_PER_TOP * MS_PER_S * line_s for line_s in _LOWER_LINES_S)
+    return round_above(ms) if ms <= LONGEST_PLAIN_MS else next((t for t in tops if t >= ms), ms)
+
+
+# By the function that writes a value.
+_ABOVE: Final[dict[Callable[[float | None], str], Callable[[float], float]]] = {
+    shown.number: count_above,
+    shown.milliseconds: length_above,
+}
 
 
 class Line(NamedTuple):
@@ -66,7 +99,7 @@ class LineChart:
     @property
     def top(self) -> float:
         known = [value for line in self.lines for value in line.values if value is not None]
-        return round_above(max(known, default=0.0))
+        return _ABOVE.get(self.write, round_above)(max(known, default=0.0))
 
     @property
     def grid(self) -> list[Tick]:
@@ -99,14 +132,6 @@ class LineChart:
         """The written values of every line as JSON, for the cursor."""
         rows = [[line.label, *(self.write(value) for value in line.values)] for line in self.lines]
         return msgspec.json.encode(rows).decode()
-
-
-def round_above(value: float) -> float:
-    """The first of 1, 2, 2.5, 5, 10 and so on that is not below it; 1 for nothing."""
-    if value <= 0 or not math.isfinite(value):
-        return 1.0
-    power = 10.0 ** math.floor(math.log10(value))
-    return next(power * step for step in (1, 2, 2.5, 5, 10) if power * step >= value * 0.999999)
 
 
 def time_ticks(from_ns: int, until_ns: int, zone: ChosenZone, most: int = MOST_TICKS) -> list[Tick]:

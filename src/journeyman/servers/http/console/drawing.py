@@ -44,7 +44,12 @@ from journeyman.config import Token
 from journeyman.servers.http import wire
 from journeyman.servers.http.console import commands, shown
 from journeyman.servers.http.console.moments import SERVER, ChosenZone, zone_called
-from journeyman.servers.http.console.time_bar import RANGE_COOKIE, RANGES, FigureHistory
+from journeyman.servers.http.console.time_bar import (
+    RANGE_COOKIE,
+    RANGES,
+    FigureHistory,
+    moment_or_none,
+)
 from journeyman.servers.http.problems import ApiError
 from journeyman.servers.http.routes import RouteCall, takes_gzip
 from journeyman.units import NS_PER_S
@@ -163,7 +168,9 @@ class Drawing:
         return wire.shown_name(html).encode()
 
     async def problem(self, request: web.Request, error: ApiError) -> web.Response:
-        response = await self.page(request, "problem.html", "", error=error)
+        response = await self.page(
+            request, "problem.html", "", error=error, is_past=bool(shown_moment(request))
+        )
         response.set_status(error.status)
         return response
 
@@ -174,6 +181,9 @@ class Drawing:
         session: Session | None = request.get("session")
         token: Token | None = request.get("token")
         at = shown_moment(request) if here else ""
+        # Ages and times of day are those of the moment that the page shows.
+        shown_ns = None if here in SHOWS_NOW else moment_or_none(at)
+        shown_ns = now_ns if shown_ns is None else shown_ns
         zone, theme = chosen_zone(request), request.cookies.get(THEME_COOKIE, "")
         html = (await self._template(template)).render(
             here=BELOW.get(here, here),
@@ -188,9 +198,8 @@ class Drawing:
             shows_now=SHOWS_NOW.get(here, ""),
             said="" if REFRESH in request.headers else _taken(session),
             time_bar=await self._history.bar(request, at, now_ns, zone) if here else None,
-            now_ns=now_ns,
-            now=wire.time_text(now_ns),
-            away=lambda ns: shown.away(ns, now_ns),
+            now_ns=shown_ns,
+            away=lambda ns: shown.away(ns, shown_ns),
             token=token,
             may_write=(token is None or token.may_write) and not at,
             code=self._sessions.form_code(session) if session is not None else "",

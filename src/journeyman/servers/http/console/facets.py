@@ -11,11 +11,13 @@ from typing import Final, NamedTuple
 
 from aiohttp import web
 
+from journeyman.engines.workq.browsing import CountFacets
 from journeyman.servers.http import problems
 from journeyman.servers.http.console import figures
 from journeyman.servers.http.console.drawing import api_call, shown_moment
 from journeyman.servers.http.console.search import Search
 from journeyman.servers.http.console.time_bar import range_of
+from journeyman.servers.http.fields import moment_of_query
 from journeyman.servers.http.v1 import values
 from journeyman.servers.http.v1.all_routes import VersionOne
 from journeyman.servers.http.v1.backend import HttpBackend
@@ -51,14 +53,15 @@ class Facets:
     async def facets_of(self, request: web.Request, search: Search) -> list[Facet]:
         if self._backend.work is None:
             return []
-        at, state = shown_moment(request), search.work_state
-        asked = values.FacetsQuery(search.queue, state, at)
+        call, state = api_call(request), search.work_state or ""
         try:
-            counted = await self._v1.work.facets(api_call(request, asked))
+            at_ns = moment_of_query(shown_moment(request))
+            counted = await self._backend.count_facets(
+                call, CountFacets(search.queue, state), at_ns
+            )
             everywhere = counted
             if search.queue:  # the other queues are there to be chosen too
-                elsewhere = api_call(request, values.FacetsQuery("", state, at))
-                everywhere = await self._v1.work.facets(elsewhere)
+                everywhere = await self._backend.count_facets(call, CountFacets("", state), at_ns)
         except problems.ApiError:  # the page says why the past is not known
             return []
         states = [
@@ -70,7 +73,12 @@ class Facets:
             )
             for word, field in STATES
         ]
-        queues, workers = Counter(everywhere.queues), Counter(counted.workers)
+        queues, workers = Counter(everywhere.queues), Counter[str]()
+        if at_ns is None:
+            listed = await self._v1.work.workers(
+                api_call(request, values.CursorQuery(FIRST_VALUES))
+            )
+            workers.update({each.name: len(each.jobs) for each in listed.workers})
         range_ = range_of(request, self._backend.clock.now_ns())
         rows = await self._charted.rows(request, "task", range_)
         tasks = Counter(

@@ -25,9 +25,10 @@ from journeyman.units import MS_PER_S, NS_PER_S
 
 SHOWN_ERRORS: Final = 8
 SHOWN_JOBS: Final = 6
+MOST_LABEL: Final = 60
 MOST_TASKS: Final = 500
 Kind: TypeAlias = Literal["queue", "task", "rule", "timetable"]
-FIGURES: Final = "completed,failures,wait_p50,wait_p99,run_p50,run_p99"
+FIGURES: Final = "completed,failures,ready,wait_p50,wait_p99,run_p50,run_p99"
 # When a figure needs a person.
 FAILING_RATE: Final = 0.05
 FAILING_LEAST: Final = 3
@@ -102,9 +103,9 @@ class FigurePages:
         """Those that are still there; jobs of the schedule have pages of their own."""
         found = []
         query = values.MomentQuery(request.query.get("at", ""))
-        for example in list(examples)[:SHOWN_JOBS]:
+        for job_id in list(dict.fromkeys(example.id for example in examples))[:SHOWN_JOBS]:
             try:
-                call = api_call(request, query, path={"job": example.id})
+                call = api_call(request, query, path={"job": job_id})
                 found.append(await self._v1.work.job(call))
             except problems.ApiError:
                 continue
@@ -149,7 +150,7 @@ def main_error(row: series.Summary) -> str:
 
 
 def charts_of(answer: series.SeriesAnswer, summary: series.Summary | None) -> list[LineChart]:
-    """Rate, failures, wait and run time; the last two only if there is any."""
+    """Rate, failures, depth, wait and run time; the last three only if there is any."""
     completed, failures = (answer.figures[name] for name in ("completed", "failures"))
     minutes = answer.step_s / 60
     rate = [
@@ -160,13 +161,20 @@ def charts_of(answer: series.SeriesAnswer, summary: series.Summary | None) -> li
     whole = int(sum(each or 0 for each in completed)) + count
     per_minute = whole / max(1.0, (answer.to_ns - answer.begin_ns) / NS_PER_S / 60)
     made = [
-        LineChart("Rate", [Line("", rate, "", True)], shown.three_digits,
-                  f"{shown.three_digits(per_minute)} a minute",
+        LineChart("Rate", [Line("", rate, "", True)], shown.few_digits,
+                  f"{shown.few_digits(per_minute)} a minute",
                   f"{shown.number(whole)} attempts"),
-        LineChart("Failures", [Line("", failures, "wrong", True)], shown.number,
-                     shown.percent(count / whole if whole else None),
-                     f"{shown.number(count)} of {shown.number(whole)} attempts", count > 0),
+        LineChart("Failures", _lines_of_failures(failures, answer.errors or {}), shown.number,
+                  shown.percent(count / whole if whole else None),
+                  f"{shown.number(count)} of {shown.number(whole)} attempts", count > 0),
     ]  # fmt: skip
+    ready = answer.figures["ready"]
+    if any(ready):
+        most = max(value or 0 for value in ready)
+        made.append(
+            LineChart("Ready", [Line("", ready, "", True)], shown.number,
+                      f"{shown.number(_last(ready))} at the end", f"at most {shown.number(most)}")
+        )  # fmt: skip
     for what in ("wait", "run"):
         middle, high = (answer.figures[f"{what}_{part}"] for part in ("p50", "p99"))
         if not any(high):
@@ -183,6 +191,18 @@ def charts_of(answer: series.SeriesAnswer, summary: series.Summary | None) -> li
             )
         )  # fmt: skip
     return made
+
+
+def _lines_of_failures(
+    failures: Sequence[float | None], errors: dict[str, list[int]]
+) -> list[Line]:
+    """Those of the most frequent class of error, and all others; without classes, all."""
+    if not errors:
+        return [Line("", failures, "wrong", True)]
+    main = max(errors, key=lambda name: sum(errors[name]))
+    others = [(all_ or 0) - of_main for all_, of_main in zip(failures, errors[main], strict=True)]
+    lines = [Line(main[:MOST_LABEL], errors[main], "wrong", True)]
+    return [*lines, Line("others", others, "wrong second")] if any(others) else lines
 
 
 def _last(row: Sequence[float | None]) -> float | None:

@@ -15,7 +15,7 @@ from journeyman.servers.http.console import figures, shown
 from journeyman.servers.http.console.charts import spark
 from journeyman.servers.http.console.drawing import api_call, shown_moment
 from journeyman.servers.http.console.queue_pages import QueuePages
-from journeyman.servers.http.console.time_bar import TimeRange, range_of
+from journeyman.servers.http.console.time_bar import TimeRange, moment_or_none, range_of
 from journeyman.servers.http.v1 import values
 from journeyman.servers.http.v1.all_routes import VersionOne
 from journeyman.servers.http.v1.backend import HttpBackend
@@ -97,7 +97,8 @@ class Troubles:
             address = shown.link(f"/console/queues/{queue.name}", at=shown_moment(request))
             oldest = shown.milliseconds(queue.oldest_ready_ms)
             short = "is paused" if queue.paused else "falls behind"
-            workers = f"{shown.number(queue.leased)} running, {queue.waiting} workers wait for jobs"
+            idle = shown.plural(queue.waiting, "worker")
+            workers = f"{shown.number(queue.leased)} running, {idle} waiting for jobs"
             found.append(
                 Trouble("queue", queue.name, address, short,
                         f"{short}: {shown.number(queue.ready)} wait, the oldest for {oldest}",
@@ -117,7 +118,8 @@ class Troubles:
 
     async def _of_timetables(self, request: web.Request) -> list[Trouble]:
         """Those whose last run failed, of the runs that failed lately."""
-        at, now_ns = shown_moment(request), self._backend.clock.now_ns()
+        at = shown_moment(request)
+        now_ns = moment_or_none(at) or self._backend.clock.now_ns()
         query = values.RunsQuery(success=False, limit=MOST_FAILED, at=at)
         failed = (await self._v1.schedule.runs(api_call(request, query))).runs
         names = dict.fromkeys(run.id.partition("@")[0] for run in failed if "@" in run.id)

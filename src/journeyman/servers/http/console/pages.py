@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 from urllib.parse import parse_qsl
@@ -21,6 +22,7 @@ from yarl import URL
 
 from journeyman.config import Token
 from journeyman.data_directory import CACHE_DIRECTORY
+from journeyman.protocols.workq.replies import id_text
 from journeyman.servers.core.own_files import own_directory
 from journeyman.servers.http import fields, problems, routes
 from journeyman.servers.http.console import comparing, drawing, shown
@@ -46,6 +48,7 @@ from journeyman.servers.http.v1.past import PastCounts, PastSchedule
 from journeyman.servers.http.wire import time_text
 
 OVERVIEW_ROWS: Final = 8
+SHOWN_CHANGES: Final = 20
 MAX_FIELDS = 2_000  # fields of a form: an id for each chosen job, and a few more
 MAX_SAID: Final = 500  # characters of what an action says on the next page
 PUBLIC: Final = ("/console/login", REFERENCE, drawing.PREFIX)
@@ -230,7 +233,7 @@ class Console:
 
     async def time_machine(self, request: web.Request) -> web.StreamResponse:
         found: dict[str, Any] = dict.fromkeys(("span", "counts", "changes", "dead"))
-        found |= {"totals": [], "rows": [], "errors": [], "at_ns": 0, "since_ns": 0}
+        found |= {"calls": {}, "totals": [], "rows": [], "errors": [], "at_ns": 0, "since_ns": 0}
         problem = ""
         at, now_ns = request.query.get("at", ""), self._backend.clock.now_ns()
         zone = drawing.chosen_zone(request)
@@ -258,7 +261,8 @@ class Console:
             problem = refused.message
         return await self._page(
             request, "time.html", "time", problem=problem, since=since, queue=queue, error=error,
-            can_send=self._may_send(request), states=comparing.STATES, **found,
+            can_send=self._may_send(request), states=comparing.STATES,
+            shown_changes=SHOWN_CHANGES, **found,
         )  # fmt: skip
 
     async def _compare(
@@ -271,11 +275,19 @@ class Console:
         changes = await self._v1.past.changes(drawing.api_call(request, span))
         rows = comparing.rows_of(changes, queue)
         range_ = TimeRange("", since_ns, at_ns, "in between")
+        calls = {}
+        for each in changes.jobs[:SHOWN_CHANGES]:
+            asked = values.MomentQuery(until if each.after else since)
+            path = {"job": id_text(each.job_id)}
+            with suppress(problems.ApiError):  # a job whose TTL ended in between
+                job = await self._v1.work.job(drawing.api_call(request, asked, path=path))
+                calls[each.job_id] = shown.payload_line(job.payload)[:120]
         tasks = await self._charted.charts_for(
             request, f"queue:{queue}" if queue else "work", range_
         )
         return {
             "changes": changes,
+            "calls": calls,
             "rows": rows,
             "totals": comparing.totals_of(rows),
             "errors": tasks.errors if tasks is not None else [],

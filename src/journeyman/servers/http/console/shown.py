@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
+from datetime import datetime
 from typing import Any, TypeVar
 from urllib.parse import quote, urlencode
 
@@ -64,11 +65,28 @@ def duration(seconds: float | None) -> str:
     return " ".join(part for part in parts if not part.startswith("0 ")) or "0 s"
 
 
-def three_digits(value: float | None) -> str:
-    """With three digits that count."""
+def few_digits(value: float | None) -> str:
+    """With the two or three digits that count."""
     if value is None:
         return UNKNOWN
-    return f"{value:.3g}" if value < 100 else number(round(value))
+    if value >= 100:
+        return number(round(value))
+    return f"{value:.2g}" if value < 10 else f"{value:.3g}"
+
+
+def per_minute(per_second: float | None) -> str:
+    return few_digits(None if per_second is None else 60 * per_second)
+
+
+def plural(count: int, noun: str) -> str:
+    return f"{number(count)} {noun}{'' if count == 1 else 's'}"
+
+
+def local_time(text: str) -> str:
+    """A time of ISO 8601 with its own offset, as it is on a clock there."""
+    then = datetime.fromisoformat(text)
+    seconds = ":%S" if then.second else ""
+    return f"{then:%a} {then.day} {then:%b} {then:%H:%M{seconds}}"
 
 
 def milliseconds(value: float | None) -> str:
@@ -215,7 +233,10 @@ FILTERS = {
     "number": number,
     "size": size,
     "duration": duration,
-    "three_digits": three_digits,
+    "few_digits": few_digits,
+    "per_minute": per_minute,
+    "plural": plural,
+    "local_time": local_time,
     "milliseconds": milliseconds,
     "percent": percent,
     "moment": moment,

@@ -60,7 +60,7 @@ class TimeRange(NamedTuple):
 
 def range_of(request: web.Request, now_ns: int) -> TimeRange:
     """The range that was chosen last; in the past, the same length up to that moment."""
-    at_ns = _moment_or_none(request.query.get("at", ""))
+    at_ns = moment_or_none(request.query.get("at", ""))
     name = request.query.get("range", "") or request.cookies.get(RANGE_COOKIE, "")
     name = name if name in RANGES else next(iter(RANGES))
     until_ns = now_ns if at_ns is None else at_ns
@@ -115,7 +115,7 @@ class FigureHistory:
 
     async def bar(self, request: web.Request, at: str, now_ns: int, zone: ChosenZone) -> TimeBar:
         """The time bar of a page: it ends now, and is long enough for the moment of the page."""
-        at_ns = _moment_or_none(at)
+        at_ns = moment_or_none(at)
         name = request.query.get("range", "") or request.cookies.get(RANGE_COOKIE, "")
         age_s = 0 if at_ns is None else (now_ns - at_ns) / NS_PER_S
         if name not in RANGES or age_s > RANGES[name].seconds:
@@ -201,7 +201,7 @@ class TimeBar:
         return time_ticks(self.from_ns, self.until_ns, self.zone, MOST_TICKS)
 
 
-def _moment_or_none(at: str) -> int | None:
+def moment_or_none(at: str) -> int | None:
     try:
         return fields.moment_of_query(at)
     except problems.ApiError:  # the page says what is wrong with it

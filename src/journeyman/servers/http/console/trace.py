@@ -17,9 +17,15 @@ from journeyman.protocols.workq.readers import read_wait
 from journeyman.protocols.workq.replies import JobView
 from journeyman.servers.http.console import shown
 from journeyman.servers.http.v1.values import JobStep, LogRecord
-from journeyman.units import NS_PER_S
+from journeyman.units import DAY_S, NS_PER_S
 
-AXIS_TICKS: Final = 5
+MOST_TICKS: Final = 6
+# Distances between the ticks of an axis, in seconds.
+_TICKS_S: Final = (
+    *(amount / scale for scale in (1000, 100, 10) for amount in (1, 2, 5)),
+    *(1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 4 * 3600, 12 * 3600),
+    *(days * DAY_S for days in (1, 2, 5, 10, 20, 50, 100)),
+)
 MOST_ROWS: Final = 200
 _END_WORDS: Final = {"timeout-attempt": "lease ended", "park": "parked"}
 _BEGINS: Final = ("add", "schedule")
@@ -87,15 +93,22 @@ def trace_of(
     attempts = [span for span in spans if span.kind == "attempt"]
     return JobTrace(
         rows,
-        [
-            (100 * tick / AXIS_TICKS, f"+{shown.duration(whole * tick / AXIS_TICKS / NS_PER_S)}")
-            for tick in range(1, AXIS_TICKS)
-        ],
+        _ticks(whole / NS_PER_S),
         begin_ns,
         None if has_ended else 100 * (end_ns - begin_ns) / whole,
         len(attempts),
         [span for span in attempts if span.look == "fail"],
     )
+
+
+def _ticks(whole_s: float) -> list[tuple[float, str]]:
+    """Where round times are, in percent, but for the end of the axis."""
+    step_s = next((s for s in _TICKS_S if whole_s / s <= MOST_TICKS), whole_s / MOST_TICKS)
+    return [
+        (100 * tick * step_s / whole_s, f"+{shown.duration(tick * step_s)}")
+        for tick in range(1, MOST_TICKS + 1)
+        if tick * step_s < 0.96 * whole_s
+    ]
 
 
 def result_of(record: LogRecord) -> bytes:

@@ -176,20 +176,23 @@
     beforeNodeRemoved: (node) => !isKept(node),
     beforeAttributeUpdated: (name, node) => !(name === "open" && node.tagName === "DETAILS"),
   };
-  let isFetching = false, restsUntil = 0, heardAt = performance.now(), heardTime = new Date();
+  let isFetching = false, restsUntil = 0, heardAt = performance.now();
+  let shownTime = new Date(), refused = 0; // When the page was read, and the status if it cannot be now.
   const refresh = async () => {
     if (isFetching || document.hidden || !("live" in body.dataset) || performance.now() < restsUntil) return;
     isFetching = true;
     const began = performance.now();
     try {
       const response = await fetch(location.href, { headers: { "X-Refresh": "1" } });
+      refused = response.status >= 500 ? response.status : 0;
       if (response.redirected) location.reload(); // The session has ended.
-      else if (response.ok) {
+      else if (!refused) { // A page that is gone says so itself.
         const fresh = new DOMParser().parseFromString(await response.text(), "text/html");
         Idiomorph.morph(one("main"), one("main", fresh), { callbacks });
-        const activity = one("#activity");
-        if (activity) Idiomorph.morph(activity, one("#activity", fresh));
+        const activity = one("#activity"), newer = one("#activity", fresh);
+        if (activity && newer) Idiomorph.morph(activity, newer);
         document.title = fresh.title;
+        shownTime = new Date();
       }
     } catch { /* The banner says that the server does not answer. */ } finally {
       isFetching = false;
@@ -200,21 +203,27 @@
   const liveWord = status && status.textContent;
   const hear = () => {
     heardAt = performance.now();
-    heardTime = new Date();
+    refresh();
+    if (refused) {
+      showLost(`The server answers this page with an error, ${refused}.`, "an error");
+      return;
+    }
     body.classList.remove("is-lost");
     lost.hidden = true;
     if (status.textContent !== liveWord) status.textContent = liveWord;
-    refresh();
+  };
+  const showLost = (sentence, word) => {
+    body.classList.add("is-lost");
+    status.textContent = word;
+    const time = new Date(shownTime.getTime() + scrub.dataset.offset * 60000).toISOString().slice(11, 19);
+    one("#silence").textContent = sentence;
+    one("#old").textContent = `What is shown is from ${time}.`;
+    lost.hidden = false;
   };
   const checkSilence = () => {
     const silent = performance.now() - heardAt;
     if (silent < SILENT_MS || document.hidden) return;
-    body.classList.add("is-lost");
-    status.textContent = "no answer";
-    const time = new Date(heardTime.getTime() + scrub.dataset.offset * 60000).toISOString().slice(11, 19);
-    one("#silence").textContent = `The server does not answer since ${Math.round(silent / 1000)} s.`;
-    one("#old").textContent = `What is shown is from ${time}.`;
-    lost.hidden = false;
+    showLost(`The server has not answered for ${Math.round(silent / 1000)} s.`, "no answer");
   };
   const listen = () => {
     const source = new EventSource(body.dataset.events);
