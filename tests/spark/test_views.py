@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import tempfile
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -385,3 +386,5 @@ def test_duckdb_in_a_task_is_bounded_and_loads_nothing():
     assert found == [1, False, False]
     limit = views.run_in_duckdb(setting.format("memory_limit"))["value"][0].as_py()
     assert limit == "488.2 MiB"  # of each task, and a slot runs one
+    overflow = views.run_in_duckdb(setting.format("temp_directory"))["value"][0].as_py()
+    assert overflow == tempfile.gettempdir()  # and not wherever a command was started

@@ -36,6 +36,7 @@ from __future__ import annotations
 
 import os
 import re
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from importlib.resources import files
@@ -134,6 +135,9 @@ def _database() -> duckdb.DuckDBPyConnection:
         settings: dict[str, str | bool | int | float | list[str]] = {
             "threads": 1,
             "memory_limit": _MEMORY,
+            # What exceeds it goes to a file; by default that would be in the current directory,
+            # which may be anyone's, and stay there if the process is killed.
+            "temp_directory": tempfile.gettempdir(),
             "autoinstall_known_extensions": False,
             "autoload_known_extensions": False,
         }
