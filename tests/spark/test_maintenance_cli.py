@@ -12,7 +12,7 @@ from journeyman.cli import journeyman
 from journeyman.formats import ztick
 from journeyman.spark.maintenance import make_durable
 from tests.support.simulated_disk import SimulatedDisk
-from tests.support.spark.stream_driver import open_workq, open_ztick, set_jobs, ztick_bytes
+from tests.support.spark.stream_driver import open_workq, open_ztick, ztick_bytes
 from tests.support.workq_logs import added, deleted
 
 
@@ -50,26 +50,6 @@ def test_clean_and_convert_work_on_a_queue(tmp_path):
         losses[0].items() | losses[-1].items()
     )
     assert ztick.CODEC.decode((tmp_path / "log").read_bytes(), 0) is not None
-
-
-def test_what_cannot_be_done_is_said_before_spark_starts(tmp_path):
-    with open_workq(tmp_path / "queue") as log:
-        log.append([added(1)])
-    with open_ztick(tmp_path / "logfile") as log:
-        set_jobs(log, 1)
-    queue, schedule = tmp_path / "queue", tmp_path / "logfile"
-    refused = {
-        ("compact", queue): "pipeline clean",
-        ("clean", schedule): "pipeline compact",
-        ("archive", schedule): "--output",
-        ("convert", schedule, "--to", "workq"): "--output",
-        ("compact", schedule, "-o", "x"): "--output",
-        ("clean", queue, "--as-of", "2200-01-01"): "future",
-    }
-    for words, said in refused.items():
-        result = run(*words)
-        assert result.exit_code == 2, words
-        assert said in result.stderr, words
 
 
 @pytest.mark.usefixtures("spark")

@@ -199,23 +199,6 @@ def test_every_command_reads_logs_and_writes_tables(data, bucket, master, tmp_pa
         assert _rows("\n".join(_lines(tmp_path / "out" / "counts"))) == attempts
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        ["compact", f"s3://{BUCKET}/data/{SCHEDULE_LOG}"],
-        ["clean", f"s3://{BUCKET}/data/{WORKQ_DIRECTORY}"],
-        ["convert", "here", "--to", "ztick", "--output", f"s3://{BUCKET}/log"],
-        ["convert", "here", "--to", "log", "--output", f"s3://{BUCKET}/log"],
-    ],
-)
-def test_logs_are_written_to_local_paths_only(data, words, monkeypatch):
-    monkeypatch.setenv("JAVA_HOME", "/nowhere")  # it is refused before Java is looked for
-    given = [str(data[0] / WORKQ_DIRECTORY) if word == "here" else word for word in words]
-    refused = run("pipeline", *given)
-    assert refused.exit_code == 2
-    assert "logs are written to local paths only" in refused.stderr
-
-
 def run_commands(master: str, commands: list[list[str]], environment: dict[str, str]) -> list[str]:
     program = "tests.support.spark.pipeline_program"
     done = subprocess.run(

@@ -236,11 +236,38 @@ def test_logs_are_written_to_local_paths_only(words, monkeypatch):
         ("redrive --lake /nowhere", 2, "no lake"),
         ("ingest /nowhere --lake {logs}/lake", 1, "not found"),
         ("ingest {logs} --lake {logs}/host=a/schedule/logfile", 1, "ogfile"),
+        ("replay {work} --format parquet", 2, "--output"),
+        ("history {work} --output {logs}", 2, "already exists"),
+        ("history {work} --output {logs}/new --format table", 2, "screen"),
+        ("history {logs}/host=a/schedule --runs /nowhere", 2, "not a directory of runs"),
+        ("history {work} --runs {logs}", 2, "schedule"),
+        ("ingest {work} --lake {logs}/lake --runs {logs}", 2, "schedule"),
+        ("audit {work} --against /nowhere", 1, "not found"),
+        ("audit {work} --against {logs}/host=b/schedule", 2, "like with like"),
+        ("audit {logs}/host=a/schedule --runs /nowhere", 2, "not a directory of runs"),
+        ("report {logs}/host=a/schedule --runs /nowhere", 2, "not a directory of runs"),
+        ("report {work} --output /nowhere/report.html", 2, "/nowhere is not a directory"),
+        ("sql {work} -e x --output {logs}", 2, "already exists"),
+        ("redrive {logs}/host=a", 2, "one dialect at a time"),
+        ("redrive {logs}/host=b/queues", 2, "kestrel has none"),
+        ("redrive {work} --to a:b:c", 2, "HOST:PORT"),
+        ("compact {work}", 2, "pipeline clean"),
+        ("compact {logs}/host=a/schedule -o x", 2, "--output"),
+        ("clean {logs}/host=a/schedule", 2, "pipeline compact"),
+        ("clean {work} --as-of 2200-01-01", 2, "future"),
+        ("archive {work}", 2, "--output"),
+        ("convert {work} --to ztick", 2, "--output"),
+        ("convert {work} --to workq --output {logs}/new", 2, "cannot become"),
+        ("convert {work} --to ztick --output {logs}", 2, "already exists"),
+        ("convert {work} --to ztick --output {logs}/new --losses {logs}", 2, "already exists"),
+        ("convert {work} --to parquet --output {logs}", 2, "already exists"),
+        ("convert {work} --to ztick --output {logs}/new --ttr-ms 0", 2, "ttr"),
+        ("convert /nowhere --to log --output {logs}/new", 2, "_log.json"),
     ],
 )
 def test_what_is_wrong_is_said_before_java_starts(logs, words, code, said, monkeypatch):
     monkeypatch.setattr(session, "build_session", None)
-    done = run("pipeline", *words.format(logs=logs).split())
+    done = run("pipeline", *words.format(logs=logs, work=f"{logs}/host=a/work").split())
     assert_one_line_error(done, code, said)
 
 

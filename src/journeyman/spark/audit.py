@@ -68,7 +68,7 @@ def audit(
     against: Logs | None = None,
 ) -> Audit:
     """Audit these logs. A job is late if its time was over by ``grace_ns`` at ``as_of_ns``."""
-    _check_sides(logs, against)
+    check_sides(logs, against)
     found: list[DataFrame] = []
     accounts: list[DataFrame] = []
     for dialect, paths in logs.items():
@@ -183,7 +183,8 @@ def _compared(
     ]
 
 
-def _check_sides(logs: Logs, against: Logs | None) -> None:
+def check_sides(logs: Logs, against: Logs | None) -> None:
+    """Raises UsageError if two sides have logs of different dialects."""
     if against is not None and set(logs) != set(against):
         ours, theirs = (", ".join(sorted(side)) or "nothing" for side in (logs, against))
         raise UsageError(f"here are logs of {ours}, there of {theirs}: compare like with like")

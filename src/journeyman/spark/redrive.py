@@ -113,7 +113,7 @@ def selection(
     Of a job that several logs have, the one planned or created last goes. ``options`` are those of
     the source.
     """
-    _check(dialect)
+    check_dialect(dialect)
     jobs = states(spark, dialect, paths, **options)["jobs"]
     chosen = jobs.where(condition or DEFAULT_CONDITIONS[dialect])
     chosen = _between(chosen, dialect, since_ns, until_ns)
@@ -132,7 +132,7 @@ def selection_of_lake(
     until_ns: int | None = None,
 ) -> DataFrame:
     """The same from the table ``jobs`` of a lake; with payloads, as far as it has them."""
-    _check(dialect)
+    check_dialect(dialect)
     log = F.concat(F.col("host"), F.lit(":"), F.col("log"))
     jobs = lake.read(spark, "silver/jobs").where(F.col("dialect") == dialect)
     if dialect == ZTICK:
@@ -156,7 +156,8 @@ def _between(
     return chosen if until_ns is None else chosen.where(ns < until_ns)
 
 
-def _check(dialect: str) -> None:
+def check_dialect(dialect: str) -> None:
+    """Raises UsageError if there are no jobs of this dialect to send again."""
     if dialect not in _KEYS:
         raise UsageError(f"jobs of ztick and workq can be redriven, {dialect} has none")
 

@@ -158,17 +158,21 @@ def _dataset(place: str, files: Sequence[str] | None = None, schema: Any = None)
     )
 
 
+def check_free(path: str) -> None:
+    """Raises UsageError if there is something at this address."""
+    place = addresses.absolute(path)
+    if remote_of(place).sizes_below(place) if is_uri(place) else Path(place).exists():
+        raise _is_there(place)
+
+
 def _make_room(place: str, *, overwrite: bool) -> None:
     """Refuse a place that is taken; at a URI what is there is no longer a finished table."""
-    if not is_uri(place):
-        if Path(place).exists() and not overwrite:
-            raise _is_there(place)
-        return
-    there = remote_of(place).sizes_below(place)
-    if there and not overwrite:
-        raise _is_there(place)
-    if (done := posixpath.join(place, _SUCCESS)) in there:
-        remote_of(place).remove(done)
+    if not overwrite:
+        check_free(place)
+    elif is_uri(place):
+        done = posixpath.join(place, _SUCCESS)
+        if filesystem_of(place).find(done) is not None:
+            remote_of(place).remove(done)
 
 
 def _building_place(place: str) -> str:

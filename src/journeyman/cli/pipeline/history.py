@@ -95,6 +95,8 @@ def history(
 
     bucket_ns = parse_bucket(bucket)
     found = _history_logs(logs, dialect, lake)
+    shared.check_runs(found, runs)
+    answer.check(options)
     with shared.pipeline_session(options, logs or [lake or ""]) as spark:
         if view == "lag":
             frame = _lag(spark, found, lake)
@@ -210,6 +212,13 @@ def audit(
         raise UsageError("--against and --runs are for logs: leave them out with --lake")
     found = shared.logs_or_lake(logs, dialect, lake)
     grace_ns = parse_bucket(grace)
+    others = shared.logs_by_dialect(against, dialect) if against else None
+    if others is not None:
+        from journeyman.spark.audit import check_sides
+
+        check_sides(found, others)
+    shared.check_runs(found, runs)
+    answer.check(options, "summary", "findings", "segments")
     as_of_ns = SystemClock().now_ns() if as_of is None else as_of
     with shared.pipeline_session(options, [*logs, *against] or [lake or ""]) as spark:
         from journeyman.spark.audit import audit as audit_of
@@ -227,7 +236,7 @@ def audit(
                 as_of_ns=as_of_ns,
                 grace_ns=grace_ns,
                 run_directories=[] if runs is None else [runs],
-                against=shared.logs_by_dialect(against, dialect) if against else None,
+                against=others,
             )
         findings = result.findings if condition is None else result.findings.where(condition)
         counted = count_findings(findings)
@@ -287,6 +296,7 @@ def report(
     _check_output(output, force=force)
     directories = [] if runs is None else [runs]
     found = _history_logs(logs, dialect, lake)
+    shared.check_runs(found, runs)
     with shared.pipeline_session(options, logs or [lake or ""]) as spark:
         from journeyman.spark.history.columns import RowFilter
         from journeyman.spark.history.logs import attempts_of
@@ -333,6 +343,9 @@ def _check_output(output: str, *, force: bool) -> None:
         raise UsageError(f"{output} is a directory: --output names the file to write")
     if os.path.exists(output) and not force:
         raise UsageError(f"{output} already exists: choose another --output, or give --force")
+    directory = posixpath.dirname(output)
+    if directory and not os.path.isdir(directory):
+        raise UsageError(f"{directory} is not a directory: --output names the file to write")
 
 
 def _write(output: str, text: str) -> None:

@@ -67,6 +67,7 @@ def ingest(
 
     unreadable: list[str] = []
     found = shared.logs_by_dialect(logs, dialect, ledger=True, unreadable=unreadable)
+    shared.check_runs(found, runs)
     check_lake(lake)
     host = host or socket.gethostname()
 

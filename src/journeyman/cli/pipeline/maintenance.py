@@ -192,17 +192,21 @@ def convert(
         _restore(logs, options)
         return
     source, paths = _one_dialect(logs, dialect)
+    from journeyman.spark.convert import JobDefaults, check_way
+    from journeyman.spark.convert import convert as plan
+    from journeyman.spark.convert.parquet import log_to_parquet
+
+    settings = JobDefaults(SystemClock().now_ns(), name, ttr_ms, ttl_ms)
+    if target != "parquet":
+        check_way(source, target)
+    if not options.explain:
+        for place in filter(None, (options.output, losses)):
+            shared.check_free(place, force=force)
     with shared.pipeline_session(options, logs) as spark:
         if target == "parquet":
-            from journeyman.spark.convert.parquet import log_to_parquet
-
             records = log_to_parquet(spark, source, paths, options.output, force=force)
             click.echo(f"{options.output}: {output.counted(records, 'record')}")
             return
-        from journeyman.spark.convert import JobDefaults
-        from journeyman.spark.convert import convert as plan
-
-        settings = JobDefaults(SystemClock().now_ns(), name, ttr_ms, ttl_ms)
         conversion = plan(spark, source, target, paths, settings)
         if options.explain:
             shared.explain({target: conversion.rows, "losses": conversion.losses})
@@ -225,9 +229,11 @@ def _restore(logs: tuple[str, ...], options: shared.SessionOptions) -> None:
     assert options.output is not None
     if len(logs) > 1:
         raise UsageError("--to log takes one directory of Parquet files")
-    with shared.pipeline_session(options, logs) as spark:
-        from journeyman.spark.convert.parquet import parquet_to_log
+    from journeyman.spark.convert.parquet import log_in, new_path, parquet_to_log
 
+    log_in(logs[0])
+    new_path(options.output)
+    with shared.pipeline_session(options, logs) as spark:
         dialect = parquet_to_log(spark, logs[0], options.output)
     click.echo(f"{options.output}: the {dialect} log of {logs[0]}")
 

@@ -24,6 +24,7 @@ from journeyman.logs.catalog import WORKQ, ZTICK
 
 if TYPE_CHECKING:
     from journeyman.spark.redrive import Redriven
+    from journeyman.spark.sinks.server_options import ServerOptions
 
 TOKEN_VARIABLE = "JOURNEYMAN_TOKEN"
 
@@ -106,19 +107,24 @@ def redrive(
     asked = _Wanted(**wanted)
     asked.check()
     found = shared.logs_or_lake(logs, dialect, lake)
-    with shared.pipeline_session(options, logs or [lake or ""]) as spark:
-        from journeyman.spark.lakes.storage import open_lake
-        from journeyman.spark.redrive import read_done, selection, selection_of_lake
+    from journeyman.spark.lakes.storage import open_lake
+    from journeyman.spark.redrive import check_dialect, read_done, selection, selection_of_lake
+    from journeyman.spark.sinks.server_options import ServerOptions
 
-        opened = None if lake is None else open_lake(lake)
-        if opened is not None:
-            found = {each: [] for each in (ZTICK, WORKQ) if opened.files(f"bronze/{each}")}
-            found = found if dialect is None else {dialect: []}
-        if len(found) != 1:
-            kinds = ", ".join(found) or "none"
-            raise UsageError(f"one dialect at a time, not {kinds}: choose with --dialect")
-        ((kind, paths),) = found.items()
-        done = read_done(disk_of(asked.record), asked.record) if asked.record is not None else []
+    opened = None if lake is None else open_lake(lake)
+    if opened is not None:
+        found = {each: [] for each in (ZTICK, WORKQ) if opened.files(f"bronze/{each}")}
+        found = found if dialect is None else {dialect: []}
+    if len(found) != 1:
+        kinds = ", ".join(found) or "none"
+        raise UsageError(f"one dialect at a time, not {kinds}: choose with --dialect")
+    ((kind, paths),) = found.items()
+    check_dialect(kind)
+    server = ServerOptions.parse(asked.server(kind))
+    if not asked.yes:
+        answer.check(options)
+    done = read_done(disk_of(asked.record), asked.record) if asked.record is not None else []
+    with shared.pipeline_session(options, logs or [lake or ""]) as spark:
         which: dict[str, Any] = {
             "done": done,
             "limit": asked.limit,
@@ -132,19 +138,17 @@ def redrive(
         if options.explain:
             shared.explain({"jobs": jobs})
         elif asked.yes:
-            _tell(_send(asked, kind, jobs), asked)
+            _tell(_send(asked, server, jobs), asked)
         else:
             answer.give(jobs, options)
             if not options.quiet:
                 click.echo("nothing was sent: sending needs --to, --record and --yes", err=True)
 
 
-def _send(wanted: _Wanted, dialect: str, jobs: Any) -> Redriven:
+def _send(wanted: _Wanted, server: ServerOptions, jobs: Any) -> Redriven:
     from journeyman.spark.redrive import RedriveLedger
     from journeyman.spark.redrive import redrive as send
-    from journeyman.spark.sinks.server_options import ServerOptions
 
-    server = ServerOptions.parse(wanted.server(dialect))
     assert wanted.record is not None
     with RedriveLedger(disk_of(wanted.record), wanted.record) as ledger:
         return send(jobs, server, ledger, SystemClock(), at_ns=wanted.at_ns)

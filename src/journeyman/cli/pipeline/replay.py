@@ -19,7 +19,6 @@ import click
 
 from journeyman.cli.output import Output
 from journeyman.cli.pipeline import shared
-from journeyman.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -87,6 +86,7 @@ def replay(
     several = len(found) > 1
     for each in found:
         _check_as_of(each, as_of)
+    answer.check(options, *(name for each in found for name in _names(each, several=several)))
     with shared.pipeline_session(options, logs) as spark:
         for each, paths in found.items():
             _replay(spark, each, paths, asked, options, answer, several=several)
@@ -131,9 +131,9 @@ def _replay(
         frames = replay.tables_of(held, dialect, payloads=wanted.payloads)
         named = {f"{dialect}.{name}": frame for name, frame in frames.items()}
         if options.output is not None:
-            named = {name: _limited(frame, wanted.limit) for name, frame in named.items()}
-            prefix = 0 if several else len(dialect) + 1
-            answer.give({name[prefix:]: frame for name, frame in named.items()}, options)
+            names = _names(dialect, several=several)
+            limited = (_limited(frame, wanted.limit) for frame in frames.values())
+            answer.give(dict(zip(names, limited, strict=True)), options)
         else:
             _print(named, wanted, answer)
     finally:
@@ -145,11 +145,20 @@ def _goes_straight_to_files(wanted: _Asked, answer: shared.Answer) -> bool:
     return wanted.limit is None and not wanted.payloads and answer.format_ in (None, "parquet")
 
 
-def _places(dialect: str, options: shared.SessionOptions, *, several: bool) -> dict[str, str]:
+def _names(dialect: str, *, several: bool) -> list[str]:
+    """The names of the directories of a dialect's tables; ``several``: others are beside them."""
     from journeyman.spark.replay import STATE_TABLES
 
     prefix = f"{dialect}." if several else ""
-    return {name: f"{options.output}/{prefix}{name}" for name in STATE_TABLES[dialect]}
+    return [f"{prefix}{name}" for name in STATE_TABLES[dialect]]
+
+
+def _places(dialect: str, options: shared.SessionOptions, *, several: bool) -> dict[str, str]:
+    from journeyman.spark.replay import STATE_TABLES
+
+    names = _names(dialect, several=several)
+    places = [f"{options.output}/{name}" for name in names]
+    return dict(zip(STATE_TABLES[dialect], places, strict=True))
 
 
 def _write_files(
@@ -173,8 +182,6 @@ def _write_files(
 
 def _print(named: dict[str, DataFrame], wanted: _Asked, answer: shared.Answer) -> None:
     format_ = answer.format_ or ("table" if sys.stdout.isatty() else "json")
-    if format_ == "parquet":
-        raise UsageError("--format parquet is for files: give --output PATH")
     for number, (name, frame) in enumerate(named.items()):
         if format_ == "table":
             _print_table(name, frame, wanted, first=number == 0)

@@ -48,6 +48,7 @@ from journeyman.cli.errors import debug_asked, sentence, warn
 from journeyman.cli.output import Output, counted, json_line
 from journeyman.disk import ReadingDisk
 from journeyman.errors import JourneymanError, UsageError
+from journeyman.logs.catalog import ZTICK
 
 if TYPE_CHECKING:
     from journeyman.spark.maintenance import MaintenanceResult
@@ -129,6 +130,28 @@ def local_only(*paths: str) -> None:
 
     for path in paths:
         refuse_uri(absolute(path))
+
+
+def check_free(output: str, *, force: bool) -> None:
+    """Raises UsageError if there is something at --output, unless it may be replaced."""
+    if force or _is_remote():  # the machines of a Spark Connect server may see other files
+        return
+    from journeyman.spark import tables
+
+    tables.check_free(output)
+
+
+def check_runs(logs: Mapping[str, Sequence[str]], runs: str | None) -> None:
+    """Raises UsageError if --runs does not name the runs of one log."""
+    if runs is None:
+        return
+    if ZTICK not in logs:
+        raise UsageError("--runs is for the log of a schedule: give one")
+    from journeyman.spark.history.ztick_attempts import run_directories
+    from journeyman.spark.source.options import SourceOptions
+
+    if not _is_remote():
+        run_directories(SourceOptions(ZTICK, tuple(logs[ZTICK])), [runs])
 
 
 def _is_remote() -> bool:
@@ -361,6 +384,20 @@ class Answer:
     format_: str | None = None
     force: bool = False
 
+    def check(self, options: SessionOptions, *tables: str) -> None:
+        """Raises UsageError if the answer cannot go where it is to go; ``tables`` are the names of
+        several. It is asked before Java starts."""
+        if options.explain:
+            return
+        if options.output is None:
+            if self.format_ == "parquet":
+                raise UsageError("--format parquet is for files: give --output PATH")
+        elif self.format_ == "table":
+            raise UsageError("--format table is for the screen: choose parquet, csv or json")
+        else:
+            for name in tables or ("",):
+                check_free(posixpath.join(options.output, name), force=self.force)
+
     def give(self, tables: DataFrame | Mapping[str, DataFrame], options: SessionOptions) -> None:
         """Print, write or explain the tables."""
         named = dict(tables) if isinstance(tables, Mapping) else {"": tables}
@@ -375,8 +412,6 @@ class Answer:
         from journeyman.spark.answers import answer_lines
 
         format_ = self.format_ or "table"
-        if format_ == "parquet":
-            raise UsageError("--format parquet is for files: give --output PATH")
         with Output() as output:
             for number, (name, frame) in enumerate(named.items()):
                 if name and format_ != "json":
@@ -388,8 +423,6 @@ class Answer:
         from journeyman.spark.answers import write_answer
 
         format_ = self.format_ or "parquet"
-        if format_ == "table":
-            raise UsageError("--format table is for the screen: choose parquet, csv or json")
         for name, frame in named.items():
             path = posixpath.join(output, name) if name else output
             write_answer(frame, path, format_, overwrite=self.force)

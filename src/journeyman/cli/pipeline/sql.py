@@ -179,6 +179,7 @@ def sql(
     text = _statements_asked(execute)
     if options.output is not None and len(text or ()) != 1:
         raise UsageError("--output takes the answer of one statement: give one, with --execute")
+    answer.check(options)
     with shared.pipeline_session(options, logs or [lake or ""]) as spark:
         from journeyman.spark.sql import LogTables
 

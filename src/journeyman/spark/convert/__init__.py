@@ -498,13 +498,18 @@ CONVERSIONS: Final[Mapping[tuple[str, str], Converter]] = {
 }
 
 
+def check_way(source: str, target: str) -> None:
+    """Raises UsageError if logs of one kind cannot become the other."""
+    if (source, target) not in CONVERSIONS:
+        ways = ", ".join(f"{a} to {b}" for a, b in CONVERSIONS)
+        raise UsageError(f"{source} cannot become {target}; there are {ways}, any to parquet")
+
+
 def convert(
     spark: SparkSession, source: str, target: str, paths: Sequence[str], settings: JobDefaults
 ) -> Conversion:
     """Plan a conversion of the logs at these paths. Nothing runs before it is written."""
-    if (source, target) not in CONVERSIONS:
-        ways = ", ".join(f"{a} to {b}" for a, b in CONVERSIONS)
-        raise UsageError(f"{source} cannot become {target}; there are {ways}, any to parquet")
+    check_way(source, target)
     held = packets(spark, source, list(paths)).persist()  # rows and losses: the log is read once
     tables = tables_of(held, source, payloads=source != "ztick")
     rows, losses = CONVERSIONS[source, target](tables, settings)

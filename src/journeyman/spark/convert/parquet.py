@@ -206,11 +206,8 @@ class _File:
 
 def parquet_to_log(spark: SparkSession, source: str, target: str) -> str:
     """Restore the log in ``source`` at ``target``, a new path; its dialect."""
-    dialect, files = _manifest(addresses.absolute(source).rstrip("/"))
-    path, disk = addresses.absolute(target).rstrip("/"), LocalDisk()
-    addresses.refuse_uri(path)
-    if disk.exists(path):
-        raise UsageError(f"{path} already exists: give another path")
+    dialect, files = log_in(source)
+    path, disk = new_path(target), LocalDisk()
     staging = posixpath.join(
         posixpath.dirname(path), addresses.staging_name(SystemClock().now_ns())
     )
@@ -226,8 +223,18 @@ def parquet_to_log(spark: SparkSession, source: str, target: str) -> str:
     return dialect
 
 
-def _manifest(source: str) -> tuple[str, list[_File]]:
-    path = posixpath.join(source, MANIFEST)
+def new_path(target: str) -> str:
+    """Return where a log is to be restored. Raises UsageError if nothing can be written there."""
+    path = addresses.absolute(target).rstrip("/")
+    addresses.refuse_uri(path)
+    if LocalDisk().exists(path):
+        raise UsageError(f"{path} already exists: give another path")
+    return path
+
+
+def log_in(source: str) -> tuple[str, list[_File]]:
+    """Return dialect and files of the log in a directory. Raises UsageError without one."""
+    path = posixpath.join(addresses.absolute(source), MANIFEST)
     try:
         with filesystem_of(path).open(path) as file:
             found = json.loads(file.read())
