@@ -97,8 +97,8 @@ def audit_of_lake(
 ) -> Audit:
     """Audit all that a lake has; it has no files to account for."""
     attempts = as_history(lake.read(spark, "silver/attempts"))
-    groups = ztick_attempts.grouped(records_in(spark, lake, "bronze/ztick")).cache()
-    walked = _walked(records_in(spark, lake, "bronze/workq"), as_of_ns)
+    groups = ztick_attempts.grouped(records_in(spark, lake, ZTICK)).cache()
+    walked = _walked(records_in(spark, lake, WORKQ), as_of_ns)
     tables = {
         ZTICK: {"attempts": attempts, **plan_tables(groups)},
         WORKQ: {"attempts": attempts, "anomalies": walked},

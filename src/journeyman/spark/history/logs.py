@@ -29,7 +29,8 @@ from journeyman.spark.replay import packets, tables_of
 from journeyman.spark.source import options
 
 _PLACE = ("_log", "_file", "_segment", "_length", "_position", "kind")
-_COLUMNS = {
+# What history and audit look at of each record.
+COLUMNS = {
     options.ZTICK: (*_PLACE, "time", "identifier", "execution_ns", "status"),
     options.WORKQ: (
         *(*_PLACE, "key", "logged_ns", "name", "ttr_ms", "ttl_ms", "priority"),
@@ -43,9 +44,9 @@ def records_of(
     spark: SparkSession, dialect: str, paths: Sequence[str], more_columns: Iterable[str] = ()
 ) -> DataFrame:
     """The records of these logs, narrowed to what history and audit look at."""
-    if dialect not in _COLUMNS:
-        raise UsageError(f"{dialect} has no history: give logs of {', '.join(_COLUMNS)}")
-    wanted = {*_COLUMNS[dialect], *more_columns}
+    if dialect not in COLUMNS:
+        raise UsageError(f"{dialect} has no history: give logs of {', '.join(COLUMNS)}")
+    wanted = {*COLUMNS[dialect], *more_columns}
     full = options.with_extras(options.base_schema(dialect), (), options.CORRUPT_RECORD)
     known = [*full.fields, *options.NAMED_COLUMNS.get(dialect, [])]
     fields = [field for field in known if field.name in wanted]

@@ -31,6 +31,7 @@ from typing import Any, Final, TypeVar
 import pyarrow as pa
 import pyarrow.dataset as ds
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
 
 from journeyman.clock import SystemClock
 from journeyman.columnar import delta as packages
@@ -94,16 +95,25 @@ class Lake:
         return [file for file in self.files(table) if file.path not in paths]
 
     def read(
-        self, spark: SparkSession, table: str, files: Sequence[DataFile] | None = None
+        self,
+        spark: SparkSession,
+        table: str,
+        files: Sequence[DataFile] | None = None,
+        *,
+        columns: Sequence[str] | None = None,
     ) -> DataFrame:
-        """A table, or only these files of it."""
+        """A table, or only these files and columns of it. Of local files Spark finds out by itself
+        which columns a query needs; at a URI all are read that are not left out here."""
         schema = TABLES[table].schema
+        if columns is not None:
+            schema = StructType([schema[name] for name in columns])
         listed = self.files(table) if files is None else files
         if not listed:
             return spark.createDataFrame([], schema)
         if any(is_uri(file.path) for file in listed):
             # Not by Spark itself, which knows these schemes only with libraries of Java.
-            return read_units(spark, listed, _batches_of, schema)
+            read = partial(_batches_of, columns=schema.names)
+            return read_units(spark, listed, read, schema)
         bases: dict[str, list[str]] = {}
         for file in listed:
             bases.setdefault(delta.base_of(file), []).append(file.path)
@@ -239,8 +249,8 @@ def _chosen(file: DataFile, columns: Sequence[str] | None, where: ds.Expression 
     return rows if columns is None else rows.select(list(columns))
 
 
-def _batches_of(file: DataFile) -> list[pa.RecordBatch]:
-    return delta.read_data_file(file).to_batches()
+def _batches_of(file: DataFile, columns: Sequence[str]) -> list[pa.RecordBatch]:
+    return delta.read_data_file(file, columns).to_batches()
 
 
 # ----------------------------------------

@@ -6,8 +6,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - what everybody calls it
 
 from journeyman.spark import views
+from journeyman.spark.history import workq_attempts
 from journeyman.spark.history.columns import RAW_ATTEMPTS, attempts_at
+from journeyman.spark.history.logs import COLUMNS
 from journeyman.spark.lakes.delta import DataFile
+from journeyman.spark.lakes.layout import TABLES
 from journeyman.spark.lakes.storage import Lake
 
 
@@ -72,7 +75,9 @@ def lag_in(spark: SparkSession, lake: Lake) -> DataFrame:
     )
 
 
-def records_in(spark: SparkSession, lake: Lake, table: str) -> DataFrame:
-    """Rows of a table of bronze; ``_log`` says host and path."""
+def records_in(spark: SparkSession, lake: Lake, dialect: str) -> DataFrame:
+    """Records of bronze, narrowed as those of logs are; ``_log`` says host and path."""
+    table, wanted = f"bronze/{dialect}", {"host", *COLUMNS[dialect], *workq_attempts.NAMES}
+    columns = [name for name in TABLES[table].schema.names if name in wanted]
     log = F.concat(F.col("host"), F.lit(":"), F.col("_log"))
-    return lake.read(spark, table).withColumn("_log", log)
+    return lake.read(spark, table, columns=columns).withColumn("_log", log)
