@@ -169,7 +169,7 @@ def archive(
     "--ttl-ms", type=int, default=2_592_000_000, show_default=True, help="workq: likewise."
 )
 @click.option("--losses", metavar="DIR", help="Where to list what cannot be carried over.")
-@click.option("--force", is_flag=True, help="Replace the contents of --output.")
+@click.option("--force", is_flag=True, help="Replace what is at --output and --losses.")
 @shared.pipeline_dialect_option
 @shared.session_options
 def convert(
