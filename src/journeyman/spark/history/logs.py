@@ -29,7 +29,7 @@ from journeyman.spark.replay import packets, tables_of
 from journeyman.spark.source import options
 
 _PLACE = ("_log", "_file", "_segment", "_length", "_position", "kind")
-# What history and audit look at of each record.
+# History and audit look at these columns of a record.
 COLUMNS = {
     options.ZTICK: (*_PLACE, "time", "identifier", "execution_ns", "status"),
     options.WORKQ: (

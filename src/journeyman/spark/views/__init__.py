@@ -135,8 +135,8 @@ def _database() -> duckdb.DuckDBPyConnection:
         settings: dict[str, str | bool | int | float | list[str]] = {
             "threads": 1,
             "memory_limit": _MEMORY,
-            # What exceeds it goes to a file; by default that would be in the current directory,
-            # which may be anyone's, and stay there if the process is killed.
+            # Whatever exceeds it goes to a file. By default that is in the current directory,
+            # which may be anyone's, and the file stays there if the process is killed.
             "temp_directory": tempfile.gettempdir(),
             "autoinstall_known_extensions": False,
             "autoload_known_extensions": False,
