@@ -30,6 +30,7 @@ from tests.mutations.lane import plant_and_test, read_bugs
 from tests.simulation import SimulationFailed, SimulationPlan, SimulationReport, simulate
 from tests.simulation.clients import ClientPace
 from tests.simulation.pair import plan_of_pair, simulate_pair
+from tests.support import workflow_examples
 from tests.support.crash.syscall_faults import Fault, run
 from tests.support.crash.traces import StraceRefused
 from tests.support.crash.whole_cycles import WholeCycles
@@ -229,6 +230,15 @@ def _pipeline(lane: Lane) -> str:
     return "; ".join(said)
 
 
+def _workflows(lane: Lane) -> str:
+    said = []
+    for name in workflow_examples.REQUIREMENTS:
+        lane.goes_on(name)
+        with tempfile.TemporaryDirectory() as directory:
+            said.append(workflow_examples.run_example(name, Path(directory)))
+    return "; ".join(said)
+
+
 # By name: part of the time, and what to do with it. Those without a part come first and take what
 # they take, some minutes each; the others share what is left.
 LANES: Mapping[str, tuple[float, Callable[[Lane], str]]] = {
@@ -240,6 +250,7 @@ LANES: Mapping[str, tuple[float, Callable[[Lane], str]]] = {
         lambda lane: _simulation(lane, BURSTS, " --burst 500", least=OPERATIONS),
     ),
     "pipeline": (0.0, _pipeline),
+    "workflows": (0.0, _workflows),
     "system-calls": (0.1, _system_calls),
     "fuzz": (0.1, _fuzz),
     "simulation": (0.3, lambda lane: _simulation(lane, BUSY, "")),

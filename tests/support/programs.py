@@ -13,13 +13,14 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-# Each with the package of Debian that has it; `make services` installs them.
+# Each with the package of Debian that has it; `make services` installs them. Helm is in PyPI.
 PACKAGES = {
     "redis-server": "redis-server",
     "rabbitmq-server": "rabbitmq-server",
@@ -36,10 +37,12 @@ PACKAGES = {
     "strace": "strace",
     "node": "nodejs",
     "npm": "npm",
+    "helm": "helm",
 }
 # Not every PATH has the directories of servers. Debian's /usr/sbin/rabbitmq-server changes the
 # user and the environment; the program that it calls does not.
 PLACES = [
+    str(Path(sys.executable).parent),
     "/usr/lib/rabbitmq/bin",
     *sorted(map(str, Path("/usr/lib/postgresql").glob("*/bin")), reverse=True),
     *os.get_exec_path(),

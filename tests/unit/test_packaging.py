@@ -28,6 +28,7 @@ from journeyman.servers.http.cross_site import CrossSite
 from journeyman.servers.http.problems import ApiError
 from journeyman.servers.preflight import check_settings
 from tests.support.cli_commands import assert_one_line_error, run
+from tests.support.programs import find_program
 
 ROOT = Path(__file__).parents[2]
 PACKAGING = ROOT / "packaging"
@@ -212,17 +213,18 @@ def test_kubernetes_and_a_chart_give_the_same_manifests(tmp_path):
     hosts = next(each for each in container["env"] if each["name"].endswith("ALLOWED_HOSTS"))
     assert json.loads(hosts["value"]) == ["journeyman", "jobs.example.com"]
     assert run("deploy", "helm", "--into", tmp_path, *options).exit_code == 0
-    values = yaml.safe_load((tmp_path / "values.yaml").read_text())
     assert yaml.safe_load((tmp_path / "Chart.yaml").read_text())["appVersion"] == __version__
-
-    def value(match: re.Match[str]) -> str:
-        """What Helm does, as far as this chart needs it."""
-        given = values[match[1]]
-        return json.dumps(given) if match[2] else str(given)
-
-    template = (tmp_path / "templates" / "journeyman.yaml").read_text()
-    rendered = re.sub(r"\{\{ \.Values\.(\w+)( \| toJson)? \}\}", value, template)
-    assert list(yaml.safe_load_all(rendered)) == plain
+    helm = find_program("helm")
+    linted = output_of(helm, "lint", "--strict", tmp_path)
+    assert "1 chart(s) linted, 0 chart(s) failed" in linted
+    rendered = output_of(helm, "template", "journeyman", tmp_path)
+    # Helm writes JSON without the spaces that Python puts there.
+    assert list(yaml.safe_load_all(rendered.replace('","', '", "'))) == plain
+    changed = output_of(helm, "template", "journeyman", tmp_path, "--set", "image=other:2")
+    assert "image: other:2" in changed
+    (tmp_path / "Chart.yaml").write_text("name: journeyman")  # the check can fail
+    broken = subprocess.run([helm, "lint", tmp_path], capture_output=True, check=False)
+    assert broken.returncode != 0
 
 
 def test_prometheus_can_scrape_a_pod_by_its_address(container):

@@ -1,4 +1,8 @@
-"""Steps of Airflow, Dagster and dbt, with doubles of the one class that each library calls."""
+"""Steps of Airflow and tables of dbt, with doubles of the one class that each library calls.
+
+The examples for Airflow, Dagster and dbt run in these programs themselves in `make proof`:
+tests/support/workflow_examples.py.
+"""
 
 from __future__ import annotations
 
