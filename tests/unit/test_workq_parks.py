@@ -213,6 +213,7 @@ def test_only_the_attempt_with_the_lease_parks_and_a_lost_reply_does_no_harm(sto
 
 def test_the_ttl_does_not_run_while_a_job_is_parked_and_begins_again(story):
     park(story, within_ms=40 * DAY_MS)
+    assert story.decide(ask.InspectJob(A)).jobs[0].expires_ns is None
     trace = Trace()
     for place, record in enumerate(story.log):
         trace.note(record, place)
@@ -245,6 +246,11 @@ def test_the_original_sees_one_attempt_and_a_pending_job(story):
     park(story, attempt=301, number=301, event="e")
     replay.take(story.log[-1])
     assert replay.parked == {A}
+    story.decide(ask.Cancel(A))
+    story.decide(ask.Requeue(A))
+    for record in story.log[-3:]:  # it has another life, and waits for nothing
+        replay.take(record)
+    assert not replay.parked
 
 
 def test_a_power_cut_between_ledger_and_log_wakes_once(story):

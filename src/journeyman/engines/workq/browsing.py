@@ -444,7 +444,7 @@ def view_of_entry(
         fields.ttl_ms,
         delay_ms_of(fields.max_fails),
         first_ns or fields.created_ns,
-        None if packed.is_run(spec) else packed.expires_ns_of(spec),
+        None if packed.is_run(spec) or stage == packed.PARKED else packed.expires_ns_of(spec),
         fields.payload,
         packed.result_of(packed.opened(entry)),
         fields.key,

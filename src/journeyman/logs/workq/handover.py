@@ -36,7 +36,7 @@ from journeyman.protocols.workq.replies import id_text
 
 MAX_ATTEMPTS = 255
 NEWER = "a record of a newer version"
-_WOKEN_BY = (workq.Command.WAKE, workq.Command.START_ATTEMPT)
+_WOKEN_BY = (workq.Command.WAKE, workq.Command.START_ATTEMPT, workq.Command.DELETE)
 _FINISHED = (fold.JobState.COMPLETED, fold.JobState.FAILED)
 
 

@@ -205,7 +205,7 @@ class JobView(Struct, frozen=True, omit_defaults=True):
     ttl_ms: int
     retry_delay_ms: int
     created_ns: int | None
-    expires_ns: int | None
+    expires_ns: int | None  # not of a run, nor of a job that is parked
     payload: bytes
     result: bytes | None = None
     key: str = ""
