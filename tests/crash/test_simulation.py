@@ -8,9 +8,10 @@ import gc
 import pytest
 from msgspec.structs import replace
 
-from journeyman.engines.workq import lifecycle, steps
+from journeyman.engines.workq import engine, ledger_entries, lifecycle, steps
 from journeyman.engines.workq.state import WorkqState
-from journeyman.protocols.workq.commands import Fail
+from journeyman.engines.workq.step_table import StepValue
+from journeyman.protocols.workq.commands import Fail, Park
 from journeyman.protocols.workq.replies import Reply
 from journeyman.servers.core.contract import Batch
 from journeyman.servers.core.group_commit import GroupCommit
@@ -72,6 +73,25 @@ def test_start_that_forgets_steps_is_found_out(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(steps, "load", lambda state, loaded: None)
     with pytest.raises(SimulationFailed, match="steps/"):
         simulate_some()
+
+
+def test_start_that_changes_events_is_found_out(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(ledger_entries, "read_event", lambda _: StepValue(b"?", 0))
+    with pytest.raises(SimulationFailed, match="event/"):
+        simulate_some()
+
+
+def test_park_that_is_forgotten_is_found_out(monkeypatch: pytest.MonkeyPatch):
+    """The job is leased again at once, and its wait has no step."""
+    monkeypatch.setitem(engine._DECISIONS, Park, give_back)
+    with pytest.raises(SimulationFailed, match="park"):
+        simulate_some()
+
+
+def give_back(state: WorkqState, command: Park, _client: object) -> Reply:
+    job_id, attempt = command.job_id, command.attempt
+    refused = steps.refusal(state, job_id, attempt)
+    return refused or lifecycle.fail(state, Fail(job_id, b"", None, attempt, is_release=True), None)
 
 
 def test_give_back_that_counts_as_a_failure_is_found_out(monkeypatch: pytest.MonkeyPatch):

@@ -11,6 +11,7 @@
     parents       no job starts before those that it waits for have ended; none fails without reason
     pauses        nothing is leased from a paused queue
     steps         those that were recorded are there, each with one value, until their job completes
+    waits         see waits.py
 
 Of leases only what is certain counts: one is certain from its answer until something may have ended
 it.
@@ -38,6 +39,7 @@ from tests.simulation.history import (
     scheduled_job,
     work_job,
 )
+from tests.simulation.waits import event, without_waits
 from tests.simulation.work_clients import LIMITS, TASK_QUEUES, TTR_MS, TaskLimit
 
 SHOWN = 10
@@ -51,7 +53,7 @@ def tell(wrong: Iterable[str]) -> None:
         raise AssertionError("\n".join([*found[:SHOWN], *more]))
 
 
-_MODELS: Mapping[str, Model] = {"schedule": scheduled_job, "work": work_job}
+_MODELS: Mapping[str, Model] = {"schedule": scheduled_job, "work": work_job, "event": event}
 REGISTERS = frozenset(_MODELS)
 
 
@@ -157,6 +159,7 @@ _ENDS = (
     "release",
     "cancel",
     "touch",
+    "park",
 )  # of a lease; a touch may make it shorter
 
 _FAILS = ("fail", "cancel")
@@ -194,6 +197,7 @@ def check_tasks(notes: Notes, set_back: Sequence[int] = ()) -> None:
             tell(f"{queue} {key}: {wrong}" for wrong in _beyond(limit, its, set_back))
     tell(wrong for job_id in notes.parents for wrong in _without_parents(notes, by_job, job_id))
     tell(wrong for job_id in by_job for wrong in _without_steps(notes, by_job, job_id))
+    tell(without_waits(notes))
     for queue in TASK_QUEUES:
         tell(_while_paused(notes.history.of_key(f"queue/{queue}"), leases[queue]))
 

@@ -5,6 +5,7 @@
     Producer     adds jobs to the work queue, deletes some, asks for results       work_clients.py
     QueueWorker  leases jobs; completes, fails or forgets them                     work_clients.py
     Task...      the same with all extensions: limits, delays, parents...          work_clients.py
+    Waiter       parks jobs; emits events                                          waits.py
     Publisher    puts items on fan-out queues
     FanOutReader opens items and confirms them, sometimes only after it has lost its connection
     Operator     looks at everything
@@ -53,6 +54,7 @@ class Notes:
     known_tasks: list[str] = field(default_factory=list)  # whose add was answered
     even_failed: set[str] = field(default_factory=set)  # tasks that a failed parent does not stop
     queue_of: dict[str, str] = field(default_factory=dict)
+    events: list[str] = field(default_factory=list)  # that some job was to wait for
     due: dict[str, Operation] = field(default_factory=dict)
     executed: dict[str, int] = field(default_factory=dict)  # since which life that was shown
     puts: dict[str, dict[str, Operation]] = field(default_factory=dict)  # by queue and item

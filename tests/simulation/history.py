@@ -13,9 +13,9 @@ a real server can be recorded as well.
     model(state, operation) -> the states that may follow; none: it cannot have been answered so
 
     scheduled_job   a register: set, remove, get
-    work_job        add, replace, lease, touch, complete, fail, cancel, requeue, delete, look;
-                    leases are exclusive until they end, a delayed retry waits, attempts and fails
-                    are counted
+    work_job        add, replace, lease, touch, park, complete, fail, cancel, requeue, delete, look;
+                    leases are exclusive until they end, a delayed retry waits, a parked job too,
+                    attempts and fails are counted
 
 The history of one key is walked in order, with all explanations that are still possible: a state,
 and which of the operations that are under way have taken effect in it. An operation that is
@@ -217,6 +217,8 @@ DUPLICATE: Final = "duplicate"
 LEASED_AGAIN: Final = "leased again"  # so what ended is a former attempt
 NOT_LEASED: Final = "not leased"
 NOT_DEAD: Final = "not dead"
+OVER: Final = "over"  # what a job would wait for has come already
+DIFFERS: Final = "differs"  # an event has another value
 CANCELLATION: Final = b'{"error":"Cancelled","message":"a client cancelled the job"}'
 
 
@@ -316,6 +318,8 @@ def _answered(
             yield state  # it has no place in a queue yet
     elif verb == "touch":
         yield from _touched(state, operation, answer)
+    elif verb == "park":
+        yield from _parked(state, operation, answer)
     elif state.ended is not None:
         if verb in ("complete", "fail", "release", "cancel") and answer == DUPLICATE:
             yield state
@@ -335,6 +339,20 @@ def _touched(state: WorkState, operation: Operation, answer: object) -> Iterator
             yield _leased(state, operation, operation.ask[1] or state.ttr_ns)
     elif answer == NOT_LEASED and _may_have_no_lease(state, operation):
         yield state
+
+
+def _parked(state: WorkState, operation: Operation, answer: object) -> Iterator[WorkState]:
+    _, wait, attempt = operation.ask
+    if answer == NOT_LEASED:
+        if state.ended is not None or _may_have_no_lease(state, operation):
+            yield state
+    elif answer == LEASED_AGAIN:
+        yield state
+    elif answer in (OK, OVER) and state.ended is None and state.attempts <= attempt:
+        if state.lease_ends_ns(operation) is not None and answer == OVER:
+            yield state
+        elif state.lease_ends_ns(operation) is not None:
+            yield state._replace(leased_ns=None, free_ns=operation.invoked_ns + wait.free_ns)
 
 
 def _may_have_no_lease(state: WorkState, operation: Operation) -> bool:

@@ -12,6 +12,7 @@
     keyed      the same for each key
     chained    jobs that wait for others
     unique     a few ids, used again and again
+    waiting    jobs that wait without a lease: waits.py
 
 Jobs of one kind have a queue of their own, and checks.py checks each queue. Each job is a register
 as well: see history.py.
@@ -198,7 +199,7 @@ class QueueWorker(WorkProcess):
 
 
 TTR_MS, MAX_FAILS = 2_000, 2
-TASK_QUEUES = ("limited", "keyed", "chained", "unique")
+TASK_QUEUES = ("limited", "keyed", "chained", "unique", "waiting")
 KEYS = ("red", "green", "blue")
 MAX_PARENTS = 2
 REQUEUED_AT_ONCE = 1_000
