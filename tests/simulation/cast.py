@@ -118,15 +118,20 @@ class Cast:
             reader.wire.cut()
 
     async def can_write(self) -> bool:
-        """True if a server does as it is told now."""
-        operator = Operator(*self._around(_ONE_MORE))
+        """True if a server does as it is told now, in the schedule and in the work queue: after a
+        failover of the database each finds out by itself that its logs have changed."""
+        operator, producer = Operator(*self._around(_ONE_MORE)), Producer(*self._around(_ONE_MORE))
         try:
             operator.connect()
             await operator.order('RULE SET any any. shell "a program"')
+            producer.connect()
+            job_id = producer.new_job_id()
+            await producer.add(job_id)
         except (AssertionError, ConnectionCut):
             return False
         operator.wire.cut()
-        return True
+        producer.wire.cut()
+        return bool(self._notes.history.of_key(f"work/{job_id}")[-1].answer == OK)
 
     def begin(self) -> None:
         for kind, count in COUNTS.items():

@@ -156,12 +156,12 @@ class Producer(WorkProcess):
             operation = self.history.begin(f"work/{job_id}", "delete")
             self.history.end(operation, self.word(operation, await self.ask(f"delete {job_id}")))
         elif jobs and what < 0.33:
-            await self._add(self.chance.choice(jobs[-50:]))
+            await self.add(self.chance.choice(jobs[-50:]))
         else:
             count = self.chance.randint(1, max(1, self.pace.burst // FEW))
-            await self._add(*(self.new_job_id() for _ in range(count)))
+            await self.add(*(self.new_job_id() for _ in range(count)))
 
-    async def _add(self, *job_ids: str) -> None:
+    async def add(self, *job_ids: str) -> None:
         asked: list[tuple[Operation, str, bytes | None]] = []
         for job_id in job_ids:
             operation, name, ttr_ms, max_fails, payload = self.begin_add(job_id)
