@@ -886,7 +886,7 @@ class VerifyAnswer(Struct):
     """The report of each log; ``clean`` if none is damaged."""
 
     clean: bool
-    reports: list[Any]
+    reports: list[dict[str, Any]]
 
 
 class UpkeepAnswer(Struct):
