@@ -227,9 +227,12 @@ def test_attempts_are_counted_by_task_and_outcome(task, worker, metrics_port):
     assert task("add").send(1, b=2).result(timeout=60) == 3
     jobs = [task(name).send() for name in ("nothing", "else")]
 
-    def samples() -> dict[str, float]:
+    def exposition() -> str:
         with urlopen(f"http://127.0.0.1:{metrics_port}/metrics", timeout=60) as answer:
-            lines = answer.read().decode().splitlines()
+            return str(answer.read().decode())
+
+    def samples() -> dict[str, float]:
+        lines = exposition().splitlines()
         pairs = (line.rsplit(" ", 1) for line in lines if not line.startswith("#"))
         return {name: float(value) for name, value in pairs}
 
@@ -243,6 +246,15 @@ def test_attempts_are_counted_by_task_and_outcome(task, worker, metrics_port):
     assert all(job.delete() for job in jobs)
     assert count("add", "done") >= 1
     assert not any("nothing" in name for name in samples())
+    assert samples()['journeyman_worker_job_duration_seconds_count{task="add"}'] >= 1
+    # The linter of Prometheus knows its conventions for names, units and kinds.
+    lint = ["promtool", "check", "metrics"]
+    checked = subprocess.run(lint, input=exposition(), capture_output=True, text=True, check=False)
+    # The library's own times of creation are not ours to name.
+    said = [
+        line for line in (checked.stdout + checked.stderr).splitlines() if "_created" not in line
+    ]
+    assert said == []
 
 
 def test_metrics_on_a_port_in_use_are_an_error_of_one_line(place, url, worker, metrics_port):

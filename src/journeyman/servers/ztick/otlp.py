@@ -42,7 +42,7 @@ from opentelemetry.trace import SpanKind, Status, StatusCode
 from journeyman import __version__
 from journeyman.servers.core.metrics import BOUNDS_MS, Family, Histogram, Point
 from journeyman.servers.ztick.spans import RequestSpan, RunSpan, Span
-from journeyman.units import MS_PER_S, NS_PER_MS
+from journeyman.units import MS_PER_S, NS_PER_S
 
 SCOPE = "ztick"
 
@@ -118,7 +118,7 @@ class OtlpExporter:
                 "ztick.job.id": run.identifier,
                 "ztick.runner": span_of_run.runner,
                 "ztick.success": run.success,
-                "ztick.lateness_ms": (run.started_ns - run.execution_ns) / NS_PER_MS,
+                "ztick.lateness": (run.started_ns - run.execution_ns) / NS_PER_S,
             },
             start_time=run.started_ns,
         )
@@ -168,8 +168,9 @@ class OtlpExporter:
 
 
 def otlp_name(family: Family) -> str:
-    """Return the name of a metric: a time has its unit beside it, not in it."""
-    return f"ztick.{family.name.removesuffix('_ms').removesuffix('_seconds')}"
+    """Return the name of a metric: its unit stands beside it, not in it."""
+    name = family.name.removesuffix("_ms").removesuffix("_seconds")
+    return f"ztick.{name.replace('bytes', 'size')}"
 
 
 def otlp_unit(family: Family) -> str:

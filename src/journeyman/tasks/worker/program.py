@@ -8,7 +8,7 @@ supervise(command, 4, burst=True) each runs once
 serve_metrics("9100")             for Prometheus:
 
 journeyman_worker_jobs_total{task, queue, outcome}     outcome: done, retry, given_back, failed
-journeyman_worker_job_seconds{task}                    how long attempts took
+journeyman_worker_job_duration_seconds{task}           how long attempts took
 """
 
 from __future__ import annotations
@@ -203,7 +203,7 @@ def serve_metrics(where: str) -> Callable[[Prepared, Outcome, float], None]:
         registry=registry,
     )  # fmt: skip
     took = Histogram(
-        "journeyman_worker_job_seconds", "Time of an attempt", ["task"], registry=registry
+        "journeyman_worker_job_duration_seconds", "Time of an attempt", ["task"], registry=registry
     )
     try:
         start_http_server(int(port), host or "127.0.0.1", registry=registry)
