@@ -20,6 +20,7 @@ from journeyman.formats.framing import DecodedRecords, Entry
 from journeyman.formats.ledger import ActionAudited
 from journeyman.formats.timed_frame import Instant
 from journeyman.formats.workq import Command, JobFinished
+from journeyman.protocols.workq.replies import id_text
 from journeyman.servers.http import records, routes, sending, ztick_paths
 from journeyman.servers.http.problems import ApiError
 from journeyman.servers.http.shares import Shares
@@ -243,7 +244,7 @@ def test_records_whose_queue_is_not_known_are_for_tokens_of_all_namespaces(
 
     def ask(namespace: str) -> Any:
         request = cast(web.Request, TokenRequest(namespace=namespace))
-        call = routes.RouteCall(request, {"job": job_id.hex()}, None, None)
+        call = routes.RouteCall(request, {"job": id_text(job_id)}, None, None)
         return asyncio.run(own.work_history(call))
 
     assert len(ask("*").records) == 1
