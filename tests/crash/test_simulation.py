@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+from collections import defaultdict
 
 import pytest
 from msgspec.structs import replace
@@ -204,7 +205,7 @@ def test_answers_before_they_are_durable_are_found_out(where: str, monkeypatch: 
     write = getattr(GroupCommit, where)
 
     def answer_early(self: GroupCommit, batch: Batch) -> None:
-        answers, batch.answers = batch.answers, {}
+        answers, batch.answers = batch.answers, defaultdict(list)
         for client, its_answers in answers.items():
             client.answered(its_answers)
         write(self, batch)

@@ -77,11 +77,6 @@ class StepTable:
     def __contains__(self, job_id: bytes) -> bool:
         return job_id in self.by_job
 
-    @property
-    def is_needed(self) -> bool:
-        """Return whether a job has steps that has not completed."""
-        return len(self.by_job) > len(self.completed)
-
     def steps_of(self, job_id: bytes) -> dict[StepKey, StepValue]:
         steps = self.by_job.get(job_id)
         return {} if steps is None else steps.values

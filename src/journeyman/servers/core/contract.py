@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import partial
 from typing import Any, Protocol, TypeAlias
 
 from journeyman.errors import JourneymanError
@@ -36,19 +38,12 @@ class Batch:
     requests: list[tuple[Any, Any]]  # (client, request); no client: from the server itself
     records: list[Any] = field(default_factory=list)
     ledger: list[LedgerRecord] = field(default_factory=list)
-    answers: dict[Any, list[Any]] = field(default_factory=dict)
+    answers: defaultdict[Any, list[Any]] = field(default_factory=partial(defaultdict, list))
     effects: list[Any] = field(default_factory=list)
     replies: list[Any] = field(default_factory=list)  # to the server itself
     outcomes: list[Any] = field(default_factory=list)  # one for each request, in order
     begun_ns: int = 0
     error: JourneymanError | None = None  # why it could not be written
-
-    def answer(self, client: Any, answer: Any) -> None:
-        known = self.answers.get(client)
-        if known is None:
-            self.answers[client] = [answer]
-        else:
-            known.append(answer)
 
 
 class DialectWriter(Protocol):

@@ -180,7 +180,7 @@ class KestrelDialect(Dialect):
                 self._changes += type(writes[0]) is not messages.Append
             said[client] = said.get(client, 0) + reply.size
             self._all_said += reply.size
-            batch.answer(client, reply)
+            batch.answers[client].append(reply)
             outcomes.append(reply)
 
     @staticmethod
@@ -205,7 +205,7 @@ class KestrelDialect(Dialect):
         batch.records += writes
         self._said[client] = said + size
         self._all_said += size
-        batch.answers.setdefault(client, []).extend(replies)
+        batch.answers[client] += replies
         batch.outcomes += replies
         return len(replies)
 
@@ -282,7 +282,7 @@ class KestrelDialect(Dialect):
     def _say(self, batch: Batch, client: Any, reply: Reply, *, final: bool) -> None:
         self._said[client] = self._said.get(client, 0) + reply.size
         self._all_said += reply.size
-        batch.answer(client, reply if final else Unfinished(reply))
+        batch.answers[client].append(reply if final else Unfinished(reply))
         if reply.hangup and client.sends_more:
             self._hold(client, [])  # later requests are never answered
 
@@ -347,7 +347,7 @@ class KestrelDialect(Dialect):
             self.writer.leave(client)
             return error
         if kind is ask.Put and id(request.data) in stored:
-            batch.answer(client, STORED)
+            batch.answers[client].append(STORED)
             return STORED
         self._fan_out.begin_batch()
         trial = Batch([])
@@ -356,11 +356,10 @@ class KestrelDialect(Dialect):
             self._fan_out.undo_batch()
             self._held.pop(client, None)
             self._put_off.discard(client)
-            batch.answer(client, NO_ROOM)
+            batch.answers[client].append(NO_ROOM)
             return error
         self._fan_out.commit_batch()
         batch.effects += trial.effects
         for told, answers in trial.answers.items():
-            for answer in answers:
-                batch.answer(told, answer)
+            batch.answers[told] += answers
         return reply

@@ -370,17 +370,14 @@ class WorkqDialect(Dialect):
                 done = usual(request)
                 if done is not None:  # nearly always
                     outcomes.append(done)
-                    if client in answers:
-                        answers[client].append(client.render(done))
-                    else:
-                        answers[client] = [client.render(done)]
+                    answers[client].append(client.render(done))
                     continue
             if can_take_effort and self._queue.effort > MAX_EFFORT:
                 self.writer.put_back(batch, len(outcomes))
                 break
             kind = type(request)
             if kind is commands.RefusedLine:
-                batch.answer(client, client.render(request))
+                batch.answers[client].append(client.render(request))
                 outcomes.append(request)
                 continue
             if client is None:
@@ -392,7 +389,7 @@ class WorkqDialect(Dialect):
             if prefix or kind in _ADDS:
                 request, prefix = self._scoped(request, prefix)  # noqa: PLW2901
                 if type(request) in REFUSALS:
-                    batch.answer(client, client.render(request))
+                    batch.answers[client].append(client.render(request))
                     outcomes.append(request)
                     continue
             outcome = decide(request, now_ns, client)
@@ -404,7 +401,7 @@ class WorkqDialect(Dialect):
             if effects or reply is None or client is None or kind is WorkqGone:
                 self._gather(batch, client, request, outcome, now_ns)
             else:
-                batch.answer(client, client.render(reply))
+                batch.answers[client].append(client.render(reply))
                 if records:
                     batch.records += records
 
@@ -425,14 +422,14 @@ class WorkqDialect(Dialect):
             batch.records += records
         for answer in effects:
             waiter: Any = answer.client
-            batch.answer(waiter, waiter.render(answer.reply))
+            batch.answers[waiter].append(waiter.render(answer.reply))
         if client is None:
             return
         if type(request) is WorkqGone:
             if reply is DONE and not client.is_lost:
-                batch.answer(client, client.render(TIMED_OUT))
+                batch.answers[client].append(client.render(TIMED_OUT))
         elif reply is not None:
-            batch.answer(client, client.render(reply))
+            batch.answers[client].append(client.render(reply))
         elif client.gives_up(request):
             self._gather(
                 batch, client, WorkqGone(client), self._queue.decide(WorkqGone(client), now_ns), 0
@@ -450,11 +447,11 @@ class WorkqDialect(Dialect):
                 self.writer.leave(client)
             elif kind is commands.RefusedLine:
                 outcomes[index] = request
-                again.answer(client, client.render(request))
+                again.answers[client].append(client.render(request))
             elif type(request) in _CHANGES or not self._decide_again(
                 again, client, request, now_ns
             ):
-                again.answer(client, client.render_failure())
+                again.answers[client].append(client.render_failure())
             else:
                 outcomes[index] = None
         return again, outcomes
@@ -465,7 +462,7 @@ class WorkqDialect(Dialect):
             return True
         request, prefix = self._scoped(request, client.prefix)
         if type(request) in REFUSALS:
-            batch.answer(client, client.render(request))
+            batch.answers[client].append(client.render(request))
             return True
         self._queue.begin_batch()
         outcome = self._queue.decide(request, now_ns, client)

@@ -123,7 +123,7 @@ class ZtickDialect(Dialect):
             is_set = type(request) is commands.SetMany
             if is_set and client.namespace == ALL_NAMESPACES:
                 rows += request.rows
-                batch.answer(client, client.render(request, messages.DONE))
+                batch.answers[client].append(client.render(request, messages.DONE))
                 outcomes.append(messages.DONE)
                 continue
             if rows:
@@ -137,18 +137,18 @@ class ZtickDialect(Dialect):
                     batch.replies.append(outcome.reply)
             else:
                 if isinstance(request, commands.REPLY_ONLY):
-                    batch.answer(client, client.render(request, None))
+                    batch.answers[client].append(client.render(request, None))
                     outcomes.append(None)
                     continue
                 if type(request) in _WITH_RUNNER and (denied := client.denies(request)) is not None:
-                    batch.answer(client, client.render(denied, None))
+                    batch.answers[client].append(client.render(denied, None))
                     outcomes.append(messages.OUT_OF_SCOPE)
                     continue
                 if is_set:
                     self._decide_apart(batch, client, request)
                     continue
                 outcome = decide(request, now_ns, client.namespace)
-                batch.answer(client, client.render(request, outcome.reply))
+                batch.answers[client].append(client.render(request, outcome.reply))
             outcomes.append(outcome.reply)
             if outcome.records:
                 records += outcome.records
@@ -169,7 +169,7 @@ class ZtickDialect(Dialect):
             outcome = self._schedule.decide(each, batch.begun_ns, client.namespace)
             batch.records += outcome.records
             answers.append(client.render(each, outcome.reply))
-        batch.answer(client, b"".join(answers))
+        batch.answers[client].append(b"".join(answers))
         batch.outcomes.append(outcome.reply)
 
     def weigh(self, requests: Sequence[Any]) -> int:
@@ -192,13 +192,13 @@ class ZtickDialect(Dialect):
                 if not isinstance(request, _SEEN_TO):
                     self.writer.repeat_later(request)
             elif isinstance(request, _CHANGES):
-                again.answer(client, client.render_failure(request))
+                again.answers[client].append(client.render_failure(request))
             elif isinstance(request, commands.REPLY_ONLY):
                 outcomes[index] = None
-                again.answer(client, client.render(request, None))
+                again.answers[client].append(client.render(request, None))
             else:
                 assert not isinstance(request, _OWN)
                 reply = self._schedule.decide(request, now_ns, client.namespace).reply
                 outcomes[index] = reply
-                again.answer(client, client.render(request, reply))
+                again.answers[client].append(client.render(request, reply))
         return again, outcomes
