@@ -181,13 +181,14 @@ def test_doctor_examines_the_database(server, data_address):
 
 def test_doctor_says_what_a_database_must_not_be(monkeypatch):
     good = DatabaseFacts(
-        version="16.1", version_number=160001, syncs=True, has_replica=True, keeps_sessions=True,
-        epoch=1, is_taken=True,
+        version="16.1", version_number=160001, syncs=True, has_replica=True,
+        is_replica_away=False, keeps_sessions=True, epoch=1, is_taken=True,
     )  # fmt: skip
     bad: dict[str, tuple[Any, str, str]] = {
         "version_number": (130014, doctor.BAD, "PostgreSQL 14 or later is needed"),
         "syncs": (False, doctor.BAD, "a power cut loses data"),
         "has_replica": (False, doctor.NOTE, "acknowledged work is lost with this database"),
+        "is_replica_away": (True, doctor.BAD, "a server would end"),
         "keeps_sessions": (False, doctor.BAD, "a pooler changes sessions"),
     }
     monkeypatch.setattr(doctor, "_look_at_logs", lambda *_: ())

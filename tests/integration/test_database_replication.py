@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import psycopg
 import pytest
 
+from journeyman.disk.examination import examine
 from journeyman.disk.postgres import PostgresDisk
 from tests.support.servers.services import PostgresService
 
@@ -39,6 +40,7 @@ def test_a_wait_for_the_replica_that_is_canceled_is_no_commit(address):
     """The only replica is lost, and an operator cancels the statement that hangs."""
     disk = PostgresDisk(address)
     disk.prepare()
+    assert not examine(address).is_replica_away
     file = disk.open_append(f"{address}/log")
     file.write(b"one")
     with psycopg.connect(address, autocommit=True) as admin:
@@ -52,6 +54,7 @@ def test_a_wait_for_the_replica_that_is_canceled_is_no_commit(address):
         syncing = threading.Thread(target=file.sync)
         syncing.start()
         first = waiting_session(admin, syncing)
+        assert examine(address).is_replica_away
         admin.execute("SELECT pg_cancel_backend(%s)", (first,))
         waiting_session(admin, syncing, but=first)  # it was sent again, and waits again
         admin.execute("ALTER SYSTEM RESET synchronous_standby_names")

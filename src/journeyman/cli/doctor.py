@@ -215,6 +215,9 @@ def _look_at_database(address: str, verify_all: bool) -> Iterator[CheckResult]:
     if not facts.has_replica:
         said = "no synchronous replica (synchronous_standby_names): acknowledged work is lost with "
         yield CheckResult(NOTE, about, said + "this database")
+    if facts.is_replica_away:
+        said = "commits wait for a replica (synchronous_standby_names), and none is connected"
+        yield CheckResult(BAD, about, f"{said}: a server would end")
     if not facts.keeps_sessions:
         said = "a pooler changes sessions between statements: connect directly, or in session mode"
         yield CheckResult(BAD, about, said)

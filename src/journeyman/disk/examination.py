@@ -30,6 +30,7 @@ class DatabaseFacts:
     version_number: int
     syncs: bool
     has_replica: bool  # one that a commit waits for
+    is_replica_away: bool  # so commits wait, and the server ends
     keeps_sessions: bool  # a pooler that changes them takes the directory's lock away
     epoch: int  # 0: no server was ever active
     is_taken: bool  # a server is active
@@ -47,11 +48,13 @@ def examine(address: str) -> DatabaseFacts:
 
             keeps_sessions = _keeps_sessions(connection, database)
             has_tables = ask("SELECT to_regclass('journeyman_directory')") is not None
+            has_replica = bool(ask("SHOW synchronous_standby_names"))
             return DatabaseFacts(
                 ask("SHOW server_version"),
                 int(ask("SHOW server_version_num")),
                 ask("SHOW fsync") == "on" and ask("SHOW full_page_writes") == "on",
-                bool(ask("SHOW synchronous_standby_names")),
+                has_replica,
+                has_replica and not ask("SELECT count(*) FROM pg_stat_replication"),
                 keeps_sessions,
                 ask("SELECT epoch FROM journeyman_directory") if has_tables else 0,
                 bool(ask(_IS_TAKEN)) if has_tables else False,
