@@ -178,6 +178,9 @@ def test_the_store_is_asked_over_http(tmp_path: Path, engine: str):
     settings = settings_of(tmp_path, engine, str(tmp_path / "store"))
     settings |= {"http.listen": "127.0.0.1:0"}
     with WorkqProcess(tmp_path, settings=settings) as server, server.worker() as client:
+        place = tmp_path / "store" if engine == "sqlite" else engine
+        server.wait_for_line(f"opening the store: {engine}")
+        server.wait_for_line(f"the store is open: {engine} at {place}")
         ids = [client.add("mail", b"%d" % number) for number in range(3)]
         client.finish(ids[0], b"\xff")
 

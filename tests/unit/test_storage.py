@@ -430,14 +430,3 @@ def test_without_a_home_directory_a_path_that_needs_it_is_refused():
         with pytest.raises(UsageError, match="HOME is not set"):
             expanded(path, {})
     assert expanded("/x", {}) == "/x"
-
-
-def test_opening_is_told(tmp_path):
-    said: list[str] = []
-    with Storage.open("sqlite", str(tmp_path), say=said.append) as storage:
-        assert storage.path == str(tmp_path)
-    assert [line.rpartition(",")[0] or line for line in said] == [
-        f"opening the store: sqlite at {tmp_path}",
-        f"the store is open: sqlite at {tmp_path}",
-    ]
-    assert Path(tmp_path, "store.sqlite").exists()

@@ -46,7 +46,7 @@ from __future__ import annotations
 
 import json
 import posixpath
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -131,16 +131,8 @@ def is_journal(name: str) -> bool:
     return name.startswith(JOURNAL_PREFIX) and name.endswith(".json")
 
 
-SyncDirs = Callable[[Sequence[str]], None]
-
-
-def publish(
-    disk: Disk, journal: str, publication: Publication, *, sync_dirs: SyncDirs | None = None
-) -> None:
-    """Make all changes. What is staged must be complete and synced; when this returns, all is.
-
-    ``sync_dirs`` syncs many directories at once, where there may be hundreds.
-    """
+def publish(disk: Disk, journal: str, publication: Publication) -> None:
+    """Make all changes. What is staged must be complete and synced; when this returns, all is."""
     directory = posixpath.dirname(journal)
     content = {
         "version": _VERSION,
@@ -156,7 +148,7 @@ def publish(
     temporary = f"{journal}.tmp"
     write_whole(disk, temporary, [json.dumps(content).encode()])
     put_in_place(disk, temporary, journal)
-    _apply(disk, journal, publication, sync_dirs)
+    _apply(disk, journal, publication)
 
 
 def pending(disk: ReadingDisk, journal: str) -> Publication | None:
@@ -177,21 +169,21 @@ def paths_after(
     return [posixpath.join(directory, staged.get(name, name)) for name in kept]
 
 
-def finish(disk: Disk, journal: str, *, sync_dirs: SyncDirs | None = None) -> bool:
+def finish(disk: Disk, journal: str) -> bool:
     """Carry through what a crash interrupted; whether there was anything to do.
 
-    Call it with the log's lock held, and with the ``sync_dirs`` of what it finishes. Raises
-    LogError if the journal or a staged file is damaged or gone, which no crash does.
+    Call it with the log's lock held. Raises LogError if the journal or a staged file is damaged or
+    gone, which no crash does.
     """
     if disk.exists(f"{journal}.tmp"):
         disk.remove(f"{journal}.tmp")
     publication = pending(disk, journal)
     if publication is not None:
-        _apply(disk, journal, publication, sync_dirs)
+        _apply(disk, journal, publication)
     return publication is not None
 
 
-def _apply(disk: Disk, journal: str, publication: Publication, sync_dirs: SyncDirs | None) -> None:
+def _apply(disk: Disk, journal: str, publication: Publication) -> None:
     directory = posixpath.dirname(journal)
     for staged, name in publication.renames.items():
         source, target = posixpath.join(directory, staged), posixpath.join(directory, name)
@@ -207,11 +199,8 @@ def _apply(disk: Disk, journal: str, publication: Publication, sync_dirs: SyncDi
             disk.remove(path)
     # First: else a file may be in neither.
     changed = _directories([*publication.renames.values(), *publication.removes])
-    places = [at for each in changed if disk.is_dir(at := posixpath.join(directory, each))]
-    if sync_dirs is not None:
-        sync_dirs(places)
-    else:
-        for place in places:
+    for each in changed:
+        if disk.is_dir(place := posixpath.join(directory, each)):
             disk.sync_dir(place)
     disk.sync_dir(directory)
     for staging in _directories(publication.renames):

@@ -140,6 +140,7 @@ async def _serve(
         index, series = _index_of(settings, messages), _series_of(settings, messages)
         try:
             if index is not None:
+                messages.info(f"opening the store: {settings.storage.engine}")
                 await index.open()  # before any port is
             resources = _Resources(disk, guard, holders, ledger, manager, writes, index, series)
             serving = _Serving(resources, configuration, access, clock, messages, read_again)

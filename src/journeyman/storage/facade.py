@@ -18,7 +18,7 @@ Time and randomness do not enter here. Blocking: a server calls it from a thread
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from struct import Struct
 from types import TracebackType
@@ -74,40 +74,24 @@ class Storage:
         self._check_schema()
 
     @classmethod
-    def open(
-        cls,
-        engine: str,
-        path: str,
-        options: EngineOptions | None = None,
-        *,
-        say: Callable[[str], None] | None = None,
-    ) -> Storage:
-        """UsageError for what cannot be asked for, StorageError if the store cannot be opened.
-
-        ``say`` gets a line for each thing that happens: a server passes its log.
-        """
-        say = say or _unheard
+    def open(cls, engine: str, path: str, options: EngineOptions | None = None) -> Storage:
+        """UsageError for what cannot be asked for, StorageError if the store cannot be opened."""
         is_directory = engine not in ("postgres", "memory")
         place = expanded(path) if is_directory else path
         shown = place if is_directory else engine
-        say(f"opening the store: {engine}{_at(shown, engine)}")
         backend = open_backend(engine, place, options or EngineOptions())
         try:
-            storage = cls(backend, shown)
+            return cls(backend, shown)
         except BaseException:
             backend.close()
             raise
-        say(f"the store is open: {engine}{_at(shown, engine)}, {_size(storage.stats())}")
-        return storage
 
     @classmethod
-    def from_settings(
-        cls, settings: StorageSettings, *, say: Callable[[str], None] | None = None
-    ) -> Storage:
+    def from_settings(cls, settings: StorageSettings) -> Storage:
         """The store that the configuration names."""
         options = EngineOptions(settings.cache_capacity_bytes, settings.mode)
         engine = settings.engine or StorageEngine.ROCKSDB
-        return cls.open(engine, settings.path, options, say=say)
+        return cls.open(engine, settings.path, options)
 
     def __enter__(self) -> Storage:
         return self
@@ -315,18 +299,6 @@ def shown_place(settings: StorageSettings) -> str:
     engine = settings.engine or StorageEngine.ROCKSDB
     is_directory = engine not in (StorageEngine.POSTGRES, StorageEngine.MEMORY)
     return expanded(settings.path) if is_directory else engine
-
-
-def _unheard(line: str) -> None:
-    """Say nothing."""
-
-
-def _at(place: str, engine: str) -> str:
-    return "" if place == engine else f" at {place}"
-
-
-def _size(stats: EngineStats) -> str:
-    return "empty" if not stats.size_bytes else f"{stats.size_bytes / 1_000_000:.1f} MB"
 
 
 def _time_keys(entries: Iterator[Entry]) -> list[keys.QueueTimeKey]:

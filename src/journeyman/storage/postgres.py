@@ -41,7 +41,7 @@ from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict
 
 from journeyman import errors
-from journeyman.clock import Clock, SystemClock
+from journeyman.clock import SystemClock
 from journeyman.storage import contract
 from journeyman.units import NS_PER_S
 
@@ -158,10 +158,10 @@ class PostgresBackend(contract.Backend):
 
     name = "postgres"
 
-    def __init__(self, address: str, clock: Clock | None = None) -> None:
+    def __init__(self, address: str) -> None:
         self._address = address
         self._parameters = address_parameters(address)
-        self._clock = clock or SystemClock()
+        self._clock = SystemClock()
         self._lock = Lock()  # guards the pool
         self._turn = Lock()
         self._pool: list[_Connection] = []

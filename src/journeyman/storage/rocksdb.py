@@ -41,7 +41,7 @@ from rocksdict import (
     WriteBatch,
 )
 
-from journeyman.clock import Clock, SystemClock
+from journeyman.clock import SystemClock
 from journeyman.config import StorageMode
 from journeyman.disk import Lock as FileLock
 from journeyman.errors import StorageClosed, StorageError, StorageFull, StorageLocked
@@ -183,12 +183,10 @@ class RocksBackend(contract.Backend):
 
     name = "rocksdb"
 
-    def __init__(
-        self, directory: str, options: contract.EngineOptions, clock: Clock | None = None
-    ) -> None:
+    def __init__(self, directory: str, options: contract.EngineOptions) -> None:
         self._place = directory
         self._options = options
-        self._clock = clock or SystemClock()
+        self._clock = SystemClock()
         self._lock = Lock()  # the turn to write
         self._gate = Condition()  # views and reopening exclude each other
         self._views = 0

@@ -431,11 +431,11 @@ def cancel_child(state: WorkqState, command: commands.Cancel, _client: Client) -
     return replies.DONE
 
 
-def add_ready_children(state: WorkqState, limit: int = ADD_LIMIT) -> int:
+def add_ready_children(state: WorkqState) -> int:
     """Add, or fail, children that wait no longer; how many they were."""
     extensions, done = state.extensions, 0
     most = extensions.effort + EFFORT_LIMIT
-    while extensions.ready_children and done < limit and extensions.effort < most:
+    while extensions.ready_children and done < ADD_LIMIT and extensions.effort < most:
         job_id = next(iter(extensions.ready_children))
         extensions.drop(extensions.ready_children, job_id)
         child = extensions.children.get(job_id)

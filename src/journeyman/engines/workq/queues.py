@@ -476,15 +476,13 @@ class Queues:
         "by_number",
     )
 
-    def __init__(self, paused: Iterable[str] = ()) -> None:
+    def __init__(self) -> None:
         self._by_name: dict[str, JobQueue] = {}
         self.by_number: list[JobQueue] = []
         self._names: SortedSet[bytes] = SortedSet()
         self._paused: SortedSet[bytes] = SortedSet()
         self._free: list[int] = []  # numbers of released queues
         self._changes: list[tuple[_QueueChange, JobQueue]] | None = None  # made by the open batch
-        for name in paused:
-            self.set_paused(self.use(name), True)
 
     def __len__(self) -> int:
         return len(self._by_name)

@@ -368,8 +368,8 @@ class WorkqState:
         "waiting",
     )
 
-    def __init__(self, seed: int, paused: Iterable[str] = (), latest_ns: int = 0) -> None:
-        self.queues = Queues(paused)
+    def __init__(self, seed: int) -> None:
+        self.queues = Queues()
         self.jobs = WorkqJobTable(self.queues)
         self.waiting = Waiting()
         self.evicted = 0  # unfinished jobs that their TTL has ended
@@ -384,7 +384,7 @@ class WorkqState:
         self.unsaid: list[LedgerRecord] = []  # written to the ledger first, after a start
         self.unwritten: list[Record] = []  # the same for the log
         self.effects: list[WorkqAnswer] = []
-        self.now_ns = latest_ns
+        self.now_ns = 0
         self._chance = seed & _MASK64
         self._saved = self.evicted, self.starved, self.gated
 

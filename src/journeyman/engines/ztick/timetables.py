@@ -148,9 +148,8 @@ class TimetableBook:
         "total",
     )
 
-    def __init__(self, *, is_kept: bool = True) -> None:
-        """``is_kept`` no: there is no ledger to keep them in, so none can be set."""
-        self.is_kept = is_kept
+    def __init__(self) -> None:
+        self.is_kept = True  # if not, there is no ledger to keep them in, so none can be set
         self._rows: ShardedDict[str, Row] = ShardedDict()
         self._names: SortedSet[str] = SortedSet()
         self._runs: dict[str, int] = {}  # by name: runs that wait or run
