@@ -157,10 +157,10 @@ class StorageContract:
 
     # --- the store ---
 
-    def test_it_tells_about_itself(self, backend: Backend) -> None:
+    def test_it_knows_about_how_many_entries_it_has_or_says_none(self, backend: Backend) -> None:
         backend.put(b"a", b"1")
         backend.flush()
-        assert backend.stats().engine == backend.name
+        assert 0 <= backend.entries_about() < 1000
 
     def test_nothing_works_when_it_is_closed(self, backend: Backend) -> None:
         backend.put(b"a", b"1")

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from journeyman.engines.sorted_set import SortedSet
+from journeyman.engines.sorted_set import SortedSet, StillSorting
 from journeyman.engines.workq import creation_order
 from journeyman.engines.workq.browsing import (
     BrowseJobs,
@@ -16,7 +16,6 @@ from journeyman.engines.workq.browsing import (
     CountFacets,
     FacetCounts,
     JobsFound,
-    SortingJobs,
 )
 from journeyman.engines.workq.engine import WorkqEngine
 from journeyman.engines.ztick.browsing import (
@@ -24,7 +23,6 @@ from journeyman.engines.ztick.browsing import (
     PageJobs,
     PageRules,
     PageTimetables,
-    StillSorting,
 )
 from journeyman.engines.ztick.engine import ZtickEngine
 from journeyman.engines.ztick.messages import TriggerDue
@@ -190,7 +188,7 @@ def found(engine: WorkqEngine, **asked: object) -> list[str]:
     after = None
     for _ in range(10_000):
         page: Any = engine.decide(BrowseJobs(**asked, limit=7, after=after), NOW_NS).reply  # type: ignore[arg-type]
-        if isinstance(page, SortingJobs):
+        if isinstance(page, StillSorting):
             continue
         assert isinstance(page, JobsFound)
         seen += [job.payload.decode() for job in page.jobs]
@@ -274,7 +272,7 @@ def test_the_order_is_right_whatever_changes_while_it_is_made(monkeypatch: pytes
         engine.decide(Fail(job_id, b"no"), NOW_NS)
         dead.add(job_id)
     steps = 0
-    while isinstance(engine.decide(BrowseJobs(), NOW_NS).reply, SortingJobs):
+    while isinstance(engine.decide(BrowseJobs(), NOW_NS).reply, StillSorting):
         steps += 1
         add(2_000 + steps)
         gone = chance.choice(sorted(jobs))
@@ -357,8 +355,8 @@ def test_jobs_are_counted_by_queue_and_state():
     engine.decide(Cancel(ids[1]), NOW_NS)
     engine.decide(Complete(ids[3], b""), NOW_NS)
     engine.decide(Lease(("acme",), 0), NOW_NS, "worker")
-    counted: Any = SortingJobs(1)
-    while isinstance(counted, SortingJobs):
+    counted: Any = StillSorting()
+    while isinstance(counted, StillSorting):
         counted = engine.decide(CountFacets(), NOW_NS).reply
     assert isinstance(counted, FacetCounts)
     assert counted.states == {

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from journeyman.columnar import chunks
+from journeyman.engines.sorted_set import StillSorting
 from journeyman.engines.workq.browsing import BrowseJobs, BrowseQueues
-from journeyman.engines.ztick.browsing import PageJobs, StillSorting
+from journeyman.engines.ztick.browsing import PageJobs
 from journeyman.folds import workq as folds
 from journeyman.formats import ztick
 from journeyman.formats.workq import CODEC
@@ -195,7 +196,7 @@ def test_the_schedule_ends_with_the_last_mark_of_then(
                 expected[record.identifier] = record
             elif isinstance(record, ztick.JobRemoved):
                 expected.pop(record.identifier, None)
-        reply: Any = StillSorting(1)
+        reply: Any = StillSorting()
         while isinstance(reply, StillSorting):
             reply = past.at(at_ns).decide(PageJobs(limit=10_000), at_ns).reply
         assert {name: (status, time_ns) for name, status, time_ns in reply.jobs} == {

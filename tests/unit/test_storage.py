@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from collections.abc import Callable
@@ -232,20 +231,6 @@ def test_a_closed_store_says_so(storage):
         storage.upsert_job_record(job(1))
     with pytest.raises(StorageClosed):
         storage.list_jobs("q", "new")
-
-
-def test_a_file_that_rocksdb_has_just_removed_does_not_count(tmp_path, monkeypatch):
-    with Storage.open("rocksdb", str(tmp_path)) as storage:
-        scan = os.scandir
-
-        def scan_too_early(place):
-            (tmp_path / "000036.sst").touch()
-            entries = list(scan(place))
-            (tmp_path / "000036.sst").unlink()
-            return entries
-
-        monkeypatch.setattr(os, "scandir", scan_too_early)
-        assert storage.stats().size_bytes
 
 
 class NoRoom:

@@ -22,6 +22,10 @@ CHUNK = 512  # a chunk that is appended to is full at this length, any other is 
 T = TypeVar("T", bound=Any)  # anything that can be compared with its like
 
 
+class StillSorting:
+    """The reply of an engine whose order is not there yet; asking again brings it on."""
+
+
 class SortedSet(Generic[T]):
     """A set that is always sorted. ``size`` is how many are in it."""
 

@@ -72,15 +72,6 @@ Entry: TypeAlias = tuple[bytes, bytes]
 Changes: TypeAlias = Mapping[bytes, bytes | None]
 
 
-@dataclass(frozen=True, slots=True)
-class EngineStats:
-    """The figures that an engine has without counting; None means that it does not know."""
-
-    engine: str
-    size_bytes: int | None
-    entries_about: int | None
-
-
 class StoreReader(ABC):
     """Reads the store."""
 
@@ -128,9 +119,9 @@ class Backend(ABC):
     def close(self) -> None:
         """No more of it. A second time does nothing."""
 
-    @abstractmethod
-    def stats(self) -> EngineStats:
-        """Return what it knows about itself, quickly."""
+    def entries_about(self) -> int:
+        """How many entries there are, if the engine knows that without counting; else 0."""
+        return 0
 
     def be_alone(self) -> None:  # noqa: B027 - what is in memory is alone
         """Keep out all others that ask for this, as long as it is open. StorageLocked: one is in.

@@ -34,7 +34,7 @@ from journeyman.formats.keyspace.values import (
     encode_value,
 )
 from journeyman.storage import transaction
-from journeyman.storage.contract import Backend, EngineOptions, EngineStats, Entry, expanded
+from journeyman.storage.contract import Backend, EngineOptions, Entry, expanded
 from journeyman.storage.opening import open_backend
 from journeyman.storage.pages import Page, Unreadable, page_of_queue, page_of_status
 from journeyman.storage.position import LogPosition, position_in
@@ -286,9 +286,6 @@ class Storage:
     def close(self) -> None:
         """Close it, once a write under way is done. A second time does nothing."""
         self._backend.close()
-
-    def stats(self) -> EngineStats:
-        return self._backend.stats()
 
     def _unreadable(self, job_uuid: UUID, reason: str) -> UnreadableRecord:
         return UnreadableRecord(self._path, job_key(job_uuid), reason)

@@ -104,10 +104,6 @@ class MemoryBackend(contract.Backend):
         with self._lock:
             self._all = None
 
-    def stats(self) -> contract.EngineStats:
-        chunks = self._open().chunks
-        return contract.EngineStats(self.name, None, sum(len(chunk.keys) for chunk in chunks))
-
     def _open(self) -> _Chunks:
         if self._all is None:
             raise StorageClosed("memory", "the store was closed")

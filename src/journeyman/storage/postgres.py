@@ -396,18 +396,14 @@ class PostgresBackend(contract.Backend):
         for connection in connections:
             connection.close()
 
-    def stats(self) -> contract.EngineStats:
+    def entries_about(self) -> int:
         connection = self._begin_view()
         with self._as_unavailable(connection):
             row = connection.execute(
-                "SELECT pg_total_relation_size('journeyman_kv'), reltuples::bigint"
-                " FROM pg_class WHERE oid = 'journeyman_kv'::regclass"
+                "SELECT reltuples::bigint FROM pg_class WHERE oid = 'journeyman_kv'::regclass"
             ).fetchone()
         connection.close()
-        size, entries = row or (None, None)
-        return contract.EngineStats(
-            self.name, size, entries if entries is not None and entries >= 0 else None
-        )
+        return 0 if row is None else max(0, row[0])
 
     def _reason(self, error: psycopg.Error) -> str:
         return _without_password(error, self._address)

@@ -293,13 +293,10 @@ class RocksBackend(contract.Backend):
         """The library's own lock is not held while the database is open for reading only."""
         self._alone = contract.lock_directory(self._place)
 
-    def stats(self) -> contract.EngineStats:
+    def entries_about(self) -> int:
         db = self._open()
         with self._as_storage_error():
-            size = sum(map(_size_of, os.scandir(self._place)))
-            return contract.EngineStats(
-                self.name, size, db.property_int_value("rocksdb.estimate-num-keys")
-            )
+            return db.property_int_value("rocksdb.estimate-num-keys") or 0
 
     def _open(self) -> Rdict:
         if self._is_closed:
@@ -402,13 +399,6 @@ def _is_unsynced(error: Exception) -> bool:
     """Return whether the library says that it was a sync that failed, not a write."""
     text = str(error).lower()
     return "while fdatasync" in text or "while fsync" in text
-
-
-def _size_of(entry: os.DirEntry[str]) -> int:
-    """The engine may have removed the file since the directory was read."""
-    with suppress(FileNotFoundError):
-        return entry.stat().st_size
-    return 0
 
 
 def _batch(changes: contract.Changes) -> WriteBatch:

@@ -171,12 +171,6 @@ class SqliteBackend(contract.Backend):
     def be_alone(self) -> None:
         self._alone = contract.lock_directory(self._directory)
 
-    def stats(self) -> contract.EngineStats:
-        self._check_open()
-        with suppress(OSError):
-            return contract.EngineStats(self.name, os.path.getsize(self._place), None)
-        return contract.EngineStats(self.name, None, None)
-
     def _check_open(self) -> None:
         if self._closed:
             raise StorageClosed(self._place, "the store was closed")

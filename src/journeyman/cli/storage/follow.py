@@ -61,7 +61,7 @@ def rebuild(ctx: click.Context, quiet: bool) -> None:
     backend = existing_backend(settings.storage)
     try:
         be_alone(backend)
-        about = (backend.stats().entries_about or 0) // 6
+        about = backend.entries_about() // 6
         with progress("rebuilding", about, quiet=quiet, worth=100_000) as advance:
             done = rebuild_store(backend, advance)
         unread = f"; {done.unreadable} cannot be read and are in no index" * bool(done.unreadable)

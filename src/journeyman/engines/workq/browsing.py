@@ -1,6 +1,6 @@
 """Jobs of the work queue, newest first, a page at a time: for people who look, not for workers.
 
-    BrowseJobs --not sorted yet--> SortingJobs, after a few shards more were sorted: ask again
+    BrowseJobs --not sorted yet--> StillSorting, after a few shards more were sorted: ask again
                --sorted----------> JobsFound, at the cost of what was looked at
 
 The order of creation is kept only after the first request for it (creation_order.py).
@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec import Struct
 
-from journeyman.engines.sorted_set import SortedSet
+from journeyman.engines.sorted_set import SortedSet, StillSorting
 from journeyman.engines.workq import packed
 from journeyman.formats.task_names import call_of, task_of
 from journeyman.formats.workq import delay_ms_of, max_fails_of
@@ -111,22 +111,15 @@ class FacetCounts(NamedTuple):
     other_queues: int  # how many more there are
 
 
-class SortingJobs(Struct, frozen=True):
-    """The order is not there yet; asking again brings it on."""
-
-    shards_left: int
-
-
 def browse(
     jobs: WorkqJobTable,
     queues: Queues,
     job_options: Mapping[bytes, StoredJobOptions],
     query: BrowseJobs,
     now_ns: int,
-) -> JobsFound | SortingJobs:
-    left = jobs.in_order().sort_some()
-    if left:
-        return SortingJobs(left)
+) -> JobsFound | StillSorting:
+    if jobs.in_order().sort_some():
+        return StillSorting()
     number = None
     if query.queue:
         queue = queues.get(query.queue)
@@ -223,10 +216,9 @@ def length_of(entry: packed.Entry, order: str) -> int | None:
 
 def count_facets(
     jobs: WorkqJobTable, queues: Queues, query: CountFacets
-) -> FacetCounts | SortingJobs:
-    left = jobs.in_order().sort_some()
-    if left:
-        return SortingJobs(left)
+) -> FacetCounts | StillSorting:
+    if jobs.in_order().sort_some():
+        return StillSorting()
     states = dict.fromkeys((*replies.STATES, replies.WAITING), 0)
     by_queue = dict[str, int]()
     for queue in queues.by_number:

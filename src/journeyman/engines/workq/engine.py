@@ -52,6 +52,7 @@ from typing import Any, TypeAlias
 
 from msgspec import structs
 
+from journeyman.engines.sorted_set import StillSorting
 from journeyman.engines.workq import (
     adding,
     browsing,
@@ -252,14 +253,14 @@ def _cancel(state: WorkqState, command: ask.Cancel, client: messages.Client) -> 
 
 def _browse(
     state: WorkqState, command: browsing.BrowseJobs, _client: messages.Client
-) -> browsing.JobsFound | browsing.SortingJobs:
+) -> browsing.JobsFound | StillSorting:
     options = state.extensions.options
     return browsing.browse(state.jobs, state.queues, options, command, state.now_ns)
 
 
 def _count_facets(
     state: WorkqState, command: browsing.CountFacets, _client: messages.Client
-) -> browsing.FacetCounts | browsing.SortingJobs:
+) -> browsing.FacetCounts | StillSorting:
     return browsing.count_facets(state.jobs, state.queues, command)
 
 

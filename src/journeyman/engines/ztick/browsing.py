@@ -24,7 +24,7 @@ from heapq import merge
 from itertools import chain, islice
 
 from journeyman.engines.sharded_dict import SHARDS, ShardedDict
-from journeyman.engines.sorted_set import SortedSet
+from journeyman.engines.sorted_set import SortedSet, StillSorting
 from journeyman.engines.ztick.job_table import STATUS_AT, Job, execution_ns_of, identifier_of
 from journeyman.formats.ztick import Status
 
@@ -75,13 +75,6 @@ class JobPage:
     is_whole: bool
 
 
-@dataclass(frozen=True, slots=True)
-class StillSorting:
-    """The order is not there yet; asking again brings it on."""
-
-    shards_left: int
-
-
 def narrowed(prefix: str, scope: str) -> str | None:
     """The common prefix of names that begin with both; None if no name can."""
     longer, shorter = sorted((prefix, scope), key=len, reverse=True)
@@ -120,14 +113,14 @@ class JobOrder:
         if self._sorted < SHARDS:
             self._sort_some()
         if self._sorted < SHARDS:
-            return StillSorting(SHARDS - self._sorted)
+            return StillSorting()
         prefix = narrowed(wanted.prefix, scope)
         if prefix is None:
             return JobPage((), None, True)
         if prefix and self._named < SHARDS:
             self._name_some()
             if self._named < SHARDS:
-                return StillSorting(SHARDS - self._named)
+                return StillSorting()
         few = self._few(prefix) if prefix else None
         if few is not None:
             return _page_of(few, wanted)

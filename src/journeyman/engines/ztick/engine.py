@@ -154,8 +154,6 @@ def _count(state: ZtickState, *_: object) -> messages.ZtickStats:
         rules_total=len(state.rules),
         executions_pending=state.runs.waiting,
         executions_inflight=state.runs.running,
-        timetables_total=state.timetables.total,
-        timetables_paused=state.timetables.paused,
     )
 
 

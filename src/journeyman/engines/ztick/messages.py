@@ -26,7 +26,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, TypeAlias
 
-from journeyman.engines.ztick.browsing import JobPage, StillSorting
+from journeyman.engines.sorted_set import StillSorting
+from journeyman.engines.ztick.browsing import JobPage
 from journeyman.engines.ztick.job_table import JobListing
 from journeyman.formats.ztick import JobSet, RuleSet, Runner, Status
 from journeyman.timetables import Firing
@@ -146,8 +147,6 @@ class ZtickStats:
     rules_total: int
     executions_pending: int  # triggered, waiting for a slot
     executions_inflight: int  # running, also if the job has been SET or removed since
-    timetables_total: int = 0  # these two are not in STAT
-    timetables_paused: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,8 +16,7 @@ from functools import cache
 from importlib import import_module
 from typing import Any, NamedTuple
 
-from journeyman.engines.workq.browsing import SortingJobs
-from journeyman.engines.ztick.browsing import StillSorting
+from journeyman.engines.sorted_set import StillSorting
 from journeyman.servers.http.past.engines import Counts, PastScheduleEngines, PastWork
 from journeyman.servers.workq.writer import REFUSALS, in_scope
 
@@ -46,15 +45,15 @@ def ask_work(log: str, ledger: str, at_ns: int, command: Any, prefix: str) -> An
     request = in_scope(engine, command, prefix)
     if type(request) in REFUSALS:
         return request
-    reply: Any = SortingJobs(0)
-    while isinstance(reply, SortingJobs):
+    reply: Any = StillSorting()
+    while isinstance(reply, StillSorting):
         reply = engine.decide(request, at_ns).reply
     return reply
 
 
 def ask_schedule(log: str, ledger: str, at_ns: int, command: Any, namespace: str) -> Any:
     engine = _schedule(log, ledger).at(at_ns)
-    reply: Any = StillSorting(0)
+    reply: Any = StillSorting()
     while isinstance(reply, StillSorting):
         reply = engine.decide(command, at_ns, namespace).reply
     return reply

@@ -21,14 +21,14 @@ from msgspec import structs
 from journeyman.clock import Clock
 from journeyman.config import Settings, WorkqPersistence
 from journeyman.disk import absolute
+from journeyman.engines.sorted_set import StillSorting
 from journeyman.engines.workq.browsing import (
     BrowseJobs,
     CountFacets,
     FacetCounts,
     JobsFound,
-    SortingJobs,
 )
-from journeyman.engines.ztick.browsing import JobPage, PageJobs, StillSorting
+from journeyman.engines.ztick.browsing import JobPage, PageJobs
 from journeyman.engines.ztick.messages import JobNotFound, OutOfScope, Reserved, RuleNotFound
 from journeyman.protocols.kestrel import replies as fan_out_replies
 from journeyman.protocols.workq.commands import Complaint, InspectJob, RefusedLine
@@ -219,7 +219,7 @@ class HttpBackend:
         self, call: RouteCall, query: CountFacets, at_ns: int | None
     ) -> FacetCounts:
         async with self._searching(call, at_ns):
-            while isinstance(found := await self.ask_work(call, query, at_ns), SortingJobs):
+            while isinstance(found := await self.ask_work(call, query, at_ns), StillSorting):
                 await self.shared.slices.turn()
             counted: FacetCounts = found
             return counted
@@ -273,7 +273,7 @@ class HttpBackend:
             # If jobs are ordered by length, every part has its longest.
             limit = query.limit if query.order else query.limit - len(found)
             page = await ask(structs.replace(query, limit=limit))
-            if not isinstance(page, SortingJobs):
+            if not isinstance(page, StillSorting):
                 found += page.jobs
                 looked += page.looked
                 query = structs.replace(query, after=page.after)
