@@ -183,7 +183,7 @@ def walk_of_start(folder: Path) -> list[str]:
         port = _ports(server)["schedule"]
         with socket.create_connection(("127.0.0.1", port)) as connection:
             ask(connection, b"r GET walk.1\n")
-        return walk.read_text().removesuffix("-\n").split()
+        return walk.read_text().partition("\n-\n")[0].split()
     finally:
         server.terminate()
         server.communicate()
