@@ -148,7 +148,9 @@ class Extensions:
         """Return whether no job has anything of this."""
         options = self.options or self.workers or self.forgetting or self.lingering
         waited_for = self.children_of or self.children or self.watched
-        has_steps = len(self.steps.by_job) > len(self.steps.completed)  # of jobs that go on
+        has_steps = len(self.steps.by_job) > len(
+            self.steps.completed
+        )  # Completed jobs do not count.
         return not (options or waited_for or has_steps)
 
     @property
