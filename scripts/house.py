@@ -69,6 +69,12 @@ HOOKS = frozenset({"around"})
 # A text that begins with one of these is a piece of a sentence. Words such as "Once" or "As" begin
 # whole sentences as well, so they are left to the reader.
 FRAGMENT_STARTS = ("What ", "Whether ", "Of ", "Nor ", "Or ", "And ", "Which ", "Whose ", "Than ")
+# The docstring of a class or a function says what it is or does. One that begins with one of these
+# only says how, when or whose, and leaves the rest to the name.
+NO_DEFINITION = re.compile(
+    r"(The same|As|Those|So many|None:|Also|Of|Within|By|For|After|Until|Before|At|On|To|From|With"
+    r"|Without|In)\b"
+)
 _IS_CODE = re.compile(
     r"^[a-z_]+[(\[.:=/_0-9]|^[a-z]+[A-Z]|^`|^(noqa|type:|fmt:|ruff:|mypy:|pragma|pyright)"
 )
@@ -155,9 +161,11 @@ def is_fragment(text: str, *, is_note: bool = False) -> bool:
 def fragments(path: Path) -> Iterator[Place]:
     """Yield the docstrings and comments of a module that are pieces of sentences."""
     source = path.read_text()
-    for node in docstrings(ast.parse(source)):
+    tree = ast.parse(source)
+    of_module = ast.get_docstring(tree, clean=False)
+    for node in docstrings(tree):
         text = str(node.value)
-        if is_fragment(text):
+        if is_fragment(text) or (text != of_module and NO_DEFINITION.match(text)):
             yield Place(path, node.lineno, text.strip().splitlines()[0])
     for line, text, is_own_line in comments(source):
         if is_fragment(text, is_note=not is_own_line):

@@ -53,7 +53,7 @@ class FormatError(JourneymanError):
         return f"{self.reason} at offset {self.offset}"
 
     def moved(self, by: int) -> FormatError:
-        """The same error, its offset counted from ``by`` bytes earlier."""
+        """Return the same error, its offset counted from ``by`` bytes earlier."""
         return type(self)(self.reason, self.offset + by)
 
 

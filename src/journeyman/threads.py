@@ -77,7 +77,7 @@ class OneThread:
 
 
 class SystemThreads:
-    """Those of the machine."""
+    """The threads of the machine."""
 
     def worker(self, name: str) -> WorkerThread:
         return OneThread(name)
@@ -101,7 +101,7 @@ def worker(name: str) -> WorkerThread:
 
 
 def pool(workers: int, name: str) -> Executor:
-    """So many threads, which work through what is submitted, in order."""
+    """Return so many threads, which work through what is submitted, in order."""
     return _threads.get(_of_the_system).pool(workers, name)
 
 

@@ -158,7 +158,7 @@ def _is_log(path: str) -> bool:
 
 
 def _rank(path: str) -> tuple[int, str]:
-    """In the order of causes: see above."""
+    """Return the rank of a file in the order of causes: see above."""
     if _is_ledger(path):
         return 3, path
     if path.startswith(SCHEDULE_LOG):

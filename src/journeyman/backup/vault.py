@@ -96,7 +96,8 @@ class DirectoryVault:
         self._unsynced.clear()
 
     def _path(self, folder: str, name: str) -> str:
-        """In one of 256 folders, since a large backup has a hundred thousand chunks."""
+        """Return the path of a chunk in one of 256 folders, since a large backup has a hundred
+        thousand chunks."""
         return os.path.join(self.where, folder, name[:2], name)
 
 

@@ -146,7 +146,7 @@ def helm(into: Path | None, image: str, hosts: tuple[str, ...], storage: str) ->
 
 
 def _hosts(names: tuple[str, ...]) -> str:
-    """As TOML and JSON have a list."""
+    """Write names as a list, in the spelling that TOML and JSON share."""
     for name in names:
         if not name.replace("-", "").replace(".", "").isalnum():
             raise UsageError(f"not the name of a host: {name!r}")

@@ -225,7 +225,8 @@ def _look_at_database(address: str, verify_all: bool) -> Iterator[CheckResult]:
 
 
 def _file_system_of(directory: str) -> str:
-    """By the longest mount point above it; empty where the system does not tell."""
+    """Return the file system of the longest mount point above a directory; empty where the system
+    does not tell."""
     try:
         with open("/proc/mounts", encoding="utf-8", errors="replace") as mounts:
             rows = [line.split() for line in mounts]

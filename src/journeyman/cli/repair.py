@@ -187,7 +187,8 @@ def _recover(disk: Disk, clock: Clock, log: Log) -> RecoveryReport:
 
 
 def _recover_without_readers(disk: Disk, log: Log, queue: str) -> RecoveryReport:
-    """Only the segments: to open the queue would make a reader that is past all its items."""
+    """Recover only the segments: to open the queue would make a reader that is past all
+    its items."""
     lock = disk.lock(posixpath.join(log.where, kestrel_lock_name(queue)))
     try:
         return RecoveryReport(

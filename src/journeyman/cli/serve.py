@@ -64,7 +64,8 @@ def _serve(read: Callable[[], Configuration]) -> int:
 
 
 def _prepare_reading(settings: Settings) -> None:
-    """Before the imports of the server, which take as long as those of what reads large logs."""
+    """Start the helpers that read large logs before the imports of the server, which take as long
+    as theirs."""
     database, workq = settings.database, settings.workq
     if database.persistence is Persistence.LOGFILE:
         prepare_reader(ZTICK_READER, database.logfile_path)

@@ -389,7 +389,7 @@ def _job_frames(random: Random, plan: Plan, count: int) -> Iterator[bytes]:
 
 
 def _frames_of_ids(ids: int) -> tuple[list[bytes], list[bytes]]:
-    """For each id, the beginning of its SET frame and its whole REMOVE frame."""
+    """Return, for each id, the beginning of its SET frame and its whole REMOVE frame."""
     set_heads = []
     removals = []
     for job in range(ids):

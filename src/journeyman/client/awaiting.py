@@ -134,7 +134,7 @@ async def _open(
 
 
 class _Pool:
-    """At most ``size`` transports, the last used first, all of one event loop."""
+    """A pool of at most ``size`` transports, the last used first, all of one event loop."""
 
     def __init__(self, endpoint: Endpoint, size: int) -> None:
         self._endpoint = endpoint

@@ -138,7 +138,7 @@ class _Transport:
 
 
 class _Pool:
-    """At most ``size`` transports, the last used first."""
+    """A pool of at most ``size`` transports, the last used first."""
 
     def __init__(self, endpoint: Endpoint, size: int) -> None:
         self._endpoint = endpoint

@@ -178,7 +178,8 @@ class Link:
         return block
 
     def unexpected(self, answer: str) -> errors.BadAnswer:
-        """For a reply that this service never gives. The link is of no more use."""
+        """Return the error for a reply that this service never gives. The link is of no
+        more use."""
         self.drop()
         return errors.BadAnswer(
             unexpected_answer(self.where, self._service, self._usual_port, answer)
@@ -261,7 +262,7 @@ Call: TypeAlias = Callable[[Link], Conversation[T]]  # sends a request and reads
 
 
 def once(request: bytes, read: Reader[T], extra_ms: int = 0) -> Call[T]:
-    """For what must not be done twice."""
+    """Make a call that must not be done twice."""
 
     def converse(link: Link) -> Conversation[T]:
         yield from link.connected()
@@ -278,7 +279,7 @@ def once(request: bytes, read: Reader[T], extra_ms: int = 0) -> Call[T]:
 
 
 def twice(request: bytes, read: Reader[T], extra_ms: int = 0) -> Call[T]:
-    """For what may be repeated; not after a timeout: it would not be faster then."""
+    """Make a call that may be repeated; not after a timeout: it would not be faster then."""
 
     def ask(link: Link) -> Conversation[T]:
         yield from link.connected()

@@ -165,7 +165,7 @@ class ServerUrl:
         return self.host, self.ports.get(service)
 
     def tls_setting(self) -> Tls:
-        """For the argument ``tls`` of a client. Raises InvalidRequest: ``ca`` is unreadable."""
+        """Read the argument ``tls`` of a client. Raises InvalidRequest: ``ca`` is unreadable."""
         if not self.is_tls or self.ca is None:
             return self.is_tls
         return _context_of(self.ca)

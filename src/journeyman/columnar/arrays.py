@@ -62,7 +62,7 @@ def gather_spans(data: Bytes, starts: Ints, lengths: Ints) -> tuple[Ints, Bytes]
 
 
 def gather_behind(heads: Bytes, data: Bytes, starts: Ints, lengths: Ints) -> tuple[Ints, Bytes]:
-    """The same, each span behind a row of ``heads``, which are end to end and of one size."""
+    """Gather spans, each behind a row of ``heads``, which are end to end and of one size."""
     head_bytes = heads.size // max(len(lengths), 1)
     offsets = np.empty(len(lengths) + 1, np.int64)
     values = np.empty(heads.size + int(lengths.sum()), np.uint8)
@@ -140,7 +140,7 @@ def numbers_in(column: Column) -> Ints:
 
 
 def stored_in(column: Column) -> Ints:
-    """The same of a column that a decoder has made: there are zeros where it is null.
+    """Return the values of a column that a decoder has made: there are zeros where it is null.
 
     Not ``to_numpy``, which imports pandas, and not ``fill_null``, which imports another part of
     Arrow: that takes longer than to decode a million rows.

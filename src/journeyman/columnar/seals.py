@@ -50,7 +50,7 @@ def is_ztick_seal(data: Bytes, at: int) -> bool:
 
 @kernel
 def is_kestrel_seal(data: Bytes, at: int) -> bool:
-    """The same for a kestrel file."""
+    """Return whether a seal of a kestrel file begins here."""
     return _is_marked(data, at, _KESTREL_MARK, KESTREL_SEAL_BYTES)
 
 

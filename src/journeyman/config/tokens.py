@@ -129,7 +129,7 @@ class Tokens:
         return self.of_digest(digest_of(secret))
 
     def of_digest(self, digest: bytes) -> Token | None:
-        """The same by the digest of a secret."""
+        """Return the token with this digest of a secret."""
         found = None
         for known, token in self._by_digest.items():
             if hmac.compare_digest(known, digest):

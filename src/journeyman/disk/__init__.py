@@ -89,7 +89,8 @@ def disk_of(path: str, *others: str) -> Disk:
 
 
 def own_disk_of(path: str) -> Disk:
-    """The same for a command that changes what is there: it follows no link below the path."""
+    """Return the disk of a path for a command that changes what is there: it follows no link below
+    the path."""
     disk = disk_of(path)
     if isinstance(disk, RealDisk):
         disk.refuse_links_below(path)

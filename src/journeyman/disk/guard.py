@@ -277,7 +277,8 @@ def _has_ended(server: dict[str, Any]) -> bool:
 
 
 def _machine() -> str:
-    """The same for processes that see each other: one kernel, one namespace of processes."""
+    """Return a text that is the same for processes that see each other: one kernel, one namespace
+    of processes."""
     try:
         with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
             return f"{file.read().strip()} {os.stat('/proc/self/ns/pid').st_ino}"

@@ -58,7 +58,7 @@ class ShardedDict(Generic[K, V]):
         return self._shards[self._crc(key) & _MASK]
 
     def shard_to_change(self, key: K) -> dict[K, V]:
-        """The same, to be changed at once, before anything else happens."""
+        """Return the shard of a key to be changed at once, before anything else happens."""
         number = self._crc(key) & _MASK
         if self._snapshots:
             self._leave_copies(number)

@@ -93,7 +93,7 @@ class SortedSet(Generic[T]):
             del self._chunks[number], self._lasts[number]
 
     def page(self, offset: int, limit: int) -> list[T]:
-        """At most ``limit`` of them, from the one at ``offset`` on."""
+        """Return at most ``limit`` of the values, from the one at ``offset`` on."""
         found: list[T] = []
         for chunk in self._chunks:
             if offset >= len(chunk):

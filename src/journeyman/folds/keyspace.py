@@ -289,7 +289,8 @@ def _zones_in(members: dict[str, Any]) -> list[int]:
 
 
 def _state(members: dict[str, Any], record: JobRecord) -> JobState:
-    """By the status, which others may have changed; the member distinguishes new from pending."""
+    """Return the state by the status, which others may have changed; the member distinguishes new
+    from pending."""
     state = _STATUS_STATES.get(record.status)
     if state is not None:
         return state

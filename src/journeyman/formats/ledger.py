@@ -221,7 +221,7 @@ class ParentEnded(KnownRecord):
 
 @_kind("parent-outcome", family="parent", key="job")
 class ParentOutcome(KnownRecord):
-    """The same, of the job that was added then, and how it ended; 0: it never was in the log."""
+    """The outcome of a parent that was added at ``created_ns``; 0: it never was in the log."""
 
     job: str
     created_ns: int

@@ -68,7 +68,7 @@ _CALL: Final = msgspec.json.Decoder(TaskCall)
 
 
 def call_of(payload: bytes | None) -> TaskCall | None:
-    """None: not the call of a task."""
+    """Read the call of a task from a payload. None: it is not one."""
     if payload is None or not payload.startswith(b"{") or len(payload) > MAX_READ_BYTES:
         return None
     try:

@@ -24,7 +24,7 @@ from journeyman.tasks.worker import Worker
 def lifespan(
     app: App, *, worker: bool = False, concurrency: int = 8
 ) -> Callable[[Any], AbstractAsyncContextManager[None]]:
-    """For the argument ``lifespan`` of FastAPI or Starlette."""
+    """Return a function for the argument ``lifespan`` of FastAPI or Starlette."""
 
     @asynccontextmanager
     async def lifespan(_api: Any) -> AsyncIterator[None]:

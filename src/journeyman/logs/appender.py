@@ -478,7 +478,8 @@ class LogTail:
             self._file = None
 
     def _write_last_seal(self) -> None:
-        """Without it the log is whole as well; it only looks as if the server had been killed."""
+        """Close the log with a seal. Without it the log is whole as well; it only looks as if the
+        server had been killed."""
         last = b"" if self._sealer is None else self._sealer.last(self._size)
         if not last:
             return

@@ -259,7 +259,7 @@ class LogQuery(Protocol):
 
 class ReadsAt(Protocol):
     def read_at(self, path: str, offset: int, length: int) -> bytes:
-        """At most ``length`` bytes of a file from ``offset`` on."""
+        """Read at most ``length`` bytes of a file from ``offset`` on."""
         ...
 
 

@@ -223,7 +223,7 @@ class Judge(Generic[R]):
 
 
 def _trim(entries_before: Iterable[Entry[R]], offset: int) -> list[Entry[R]]:
-    """Those of the entries up to ``offset`` that are held back."""
+    """Return the entries up to ``offset`` that are held back."""
     entries = list(entries_before)[-HELD_ENTRIES:]
     return [entry for entry in entries if offset - entry.end <= HELD_BYTES]
 

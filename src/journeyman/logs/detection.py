@@ -335,7 +335,7 @@ def _old_journal_message(path: str, *queues: str) -> str:
 def _narrowed(
     logs: list[catalog.Log], path: str, dialect: str | None, queue: str | None
 ) -> list[catalog.Log]:
-    """Those of the dialect and of the queue, if these are given."""
+    """Return the logs of the dialect and of the queue, if these are given."""
     found = [log for log in logs if dialect in (None, log.dialect) and queue in (None, log.queue)]
     if not found:
         what = f"queue {queue!r}" if queue is not None else f"{dialect} log"

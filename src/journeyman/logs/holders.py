@@ -130,7 +130,8 @@ class Holders:
         return Free(directory, tuple(files), count, tuple(losers), self)
 
     def _kept(self, sizes: Sequence[int], growing: int, done: int, seen_ns: int) -> tuple[int, str]:
-        """From which file on the log is kept for a holder that has ``done`` so many."""
+        """Return the first file that is kept for a holder that has ``done`` so many, and why no
+        more are."""
         idle_days = (self.clock.now_ns() - seen_ns) // (DAY_MS * NS_PER_MS)
         if self.clock.now_ns() - seen_ns > self.max_idle_ns:
             return len(sizes), f"it was not seen for {idle_days} days"
@@ -140,7 +141,8 @@ class Holders:
         return kept, f"more than {self.max_bytes} bytes waited for it"
 
     def note_lost(self, directory: str, holder: str, lost: Iterable[str]) -> None:
-        """For the holder. Without it, it only does not learn of records cleaned out of a file."""
+        """Note for the holder what it lost. Without the note it only does not learn of records
+        cleaned out of a file."""
         names = {*lost_files(self.disk, directory, holder), *map(posixpath.basename, lost)}
         path = posixpath.join(directory, HELD_DIRECTORY, _LOST + holder)
         with suppress(OSError):
@@ -235,7 +237,7 @@ def is_registered(disk: Disk, directory: str, holder: str) -> bool:
 
 
 def unregister(disk: Disk, directory: str, holder: str) -> None:
-    """Nothing is kept for it any more."""
+    """Keep nothing for this holder any more."""
     for prefix in (_HOLDER, _LOST):
         with suppress(FileNotFoundError):
             disk.remove(posixpath.join(directory, HELD_DIRECTORY, prefix + holder))

@@ -207,7 +207,7 @@ def is_worth_an_index(size: int) -> bool:
 
 
 def try_to_save(disk: Disk, path: str, draft: IndexDraft) -> None:
-    """The same, if it is worth it; an index that cannot be written stops no one."""
+    """Save an index if it is worth it; one that cannot be written stops no one."""
     with suppress(OSError, LogError):
         if is_worth_an_index(disk.size(path)):
             save_index(disk, path, draft.make_index(disk.view(path)))
@@ -246,7 +246,7 @@ def _crc(data: Buffer) -> int:
 
 
 def _clamped(time_ns: int) -> int:
-    """As columns hold it."""
+    """Return a time as columns hold it."""
     return max(-_INT64, min(_INT64 - 1, time_ns))
 
 

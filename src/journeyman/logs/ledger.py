@@ -301,7 +301,7 @@ def peek(disk: ReadingDisk, directory: str) -> dict[fold.Key, ledger_format.Reco
 
 
 def peek_records(disk: ReadingDisk, directory: str) -> Iterator[ledger_format.Record]:
-    """The same, every record in order."""
+    """Yield every record of the ledger in order, without opening it for writing."""
     for view in _views(disk, directory):
         for item in read_file(ledger_format.CODEC, view):
             if not isinstance(item, Damage):  # in the active segment an append may be in flight
@@ -382,7 +382,7 @@ class FileTimes:
     whole_ns: int | None = None
 
     def between(self, begin: int, end: int) -> FileTimes:
-        """As much as the records that begin between these places need."""
+        """Return those times that the records between these places need."""
         first, last = bisect_right(self.ends, begin), bisect_right(self.ends, end) + 1
         return FileTimes(self.ends[first:last], self.times_ns[first:last], self.whole_ns)
 
@@ -405,7 +405,8 @@ def ledger_beside(log: str) -> str:
 
 
 def times_of(disk: ReadingDisk, ledger: str, files: Sequence[str]) -> Mapping[str, FileTimes]:
-    """By path, the times of these files of one log, in load order. Empty: nothing is known."""
+    """Return, by path, the times of these files of one log, in load order. Empty:
+    nothing is known."""
     by_head: dict[FileHead, list[TimeMark]] = {}
     for record in peek_records(disk, ledger):
         if isinstance(record, ledger_format.TimesMarked):

@@ -93,7 +93,8 @@ def remove_durably(disk: Disk, path: str) -> None:
 
 
 def gathered_pieces(pieces: Iterable[Buffer]) -> Iterator[bytes]:
-    """The same bytes in pieces of WRITE_BYTES or a little more, never more than one in memory."""
+    """Yield the same bytes in pieces of WRITE_BYTES or a little more, never more than one in
+    memory."""
     held = bytearray()
     for piece in pieces:
         for at in range(0, len(piece), WRITE_BYTES):

@@ -349,7 +349,8 @@ class _Survey:
                 self.stretches.append((damage.offset, damage.end))
 
     def _keep_to(self, offset: int) -> None:
-        """From here on the repaired file differs, if anything more is to be kept."""
+        """Let the repaired file differ from the old one from here on, if anything more is to be
+        kept."""
         if self.has_seals and self.layout is None:
             assert self.codec.seals is not None
             self.kept_to = offset

@@ -115,7 +115,7 @@ def sealed(
 def sealed_blocks(
     format_: seal_format.SealFormat, offset: int, pieces: Iterable[Buffer], stamp: int
 ) -> Iterator[Buffer]:
-    """The same without the header, to be written at ``offset``."""
+    """Yield sealed blocks without the header, to be written at ``offset``."""
     begin = offset
     block = bytearray()
 

@@ -261,7 +261,8 @@ def check_queue_name(queue: str) -> None:
 
 
 def check_reader_name(reader: str) -> None:
-    """As for queues, but a reader may have dots, and the default reader's name is empty."""
+    """Check a name as for queues, but a reader may have dots, and the default reader's name is
+    empty."""
     _check_name("reader", reader, "~/\0")
 
 

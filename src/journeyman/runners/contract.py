@@ -68,7 +68,7 @@ def redact(text: str) -> str:
 
 
 def redact_bytes(data: bytes) -> bytes:
-    """The same for bytes of no known encoding."""
+    """Remove credentials from bytes of no known encoding."""
     if _SEPARATOR not in data:
         return data
     return _WORD.sub(lambda word: _redact_word(word[0]), data)
@@ -158,7 +158,7 @@ class RunRequest(Generic[Record_co]):
         return self.job_id.encode() if self.facts is None else self.message()
 
     def message(self) -> bytes:
-        """The same as JSON in both cases."""
+        """Return the facts of a notice, or the job, as JSON."""
         if self.facts is not None:
             return json.dumps(self.facts, ensure_ascii=False).encode(errors="replace")
         return job_message(self.job_id, self.execution_ns).encode()

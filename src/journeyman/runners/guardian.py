@@ -46,7 +46,7 @@ class Guardian:
             self._start()
 
     def guard(self, group: int) -> None:
-        """From now on the group does not outlive this process."""
+        """Let the group not outlive this process from now on."""
         self._groups.add(group)
         if not self._tell(b"+%d\n" % group):
             self._start()

@@ -154,7 +154,7 @@ class Programs:
         return child
 
     def _account(self, user: str) -> pwd.struct_passwd | None:
-        """As whom a program is to run; None: as the server."""
+        """Return the account as whom a program is to run. None: that of the server."""
         if not user:
             return None
         if user not in self._settings.users:

@@ -66,7 +66,7 @@ class Tenants(Protocol):
         ...
 
     def salt_of(self, namespace: str) -> bytes:
-        """For ids that are derived in this namespace."""
+        """Return the salt of ids that are derived in this namespace."""
         ...
 
 
@@ -129,7 +129,7 @@ class Reach:
         self._tenants = tenants
 
     def gate(self, rule: str, host: str) -> Gate | None:
-        """For a run of this rule to this host. None: it may connect anywhere."""
+        """Return the gate for a run of this rule to this host. None: it may connect anywhere."""
         tenants = self._tenants
         if tenants is None or not tenants.names_runners:
             return None

@@ -79,7 +79,7 @@ class Assembly:
 
     @property
     def services(self) -> Mapping[str, AnyService]:
-        """Those that are enabled, by their names in messages."""
+        """The services that are enabled, by their names in messages."""
         services: dict[str, AnyService] = {"the schedule": self.schedule}
         if self.work is not None:
             services["the work queue"] = self.work
@@ -116,7 +116,7 @@ class Assembly:
         return cut_off
 
     async def _close_schedule(self) -> None:
-        """Nothing has run yet."""
+        """Close the schedule before anything has run."""
         hurry = asyncio.Event()
         hurry.set()
         await self.schedule.stop()

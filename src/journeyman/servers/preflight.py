@@ -305,7 +305,8 @@ def look_at_connections(
 
 
 def files_for_connections(settings: Settings) -> int:
-    """From which number on descriptors are kept for programs and logs, whatever took the others."""
+    """Return the number from which on descriptors are kept for programs and logs, whatever took the
+    others."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY:
         return 2**31
@@ -314,7 +315,8 @@ def files_for_connections(settings: Settings) -> int:
 
 
 def _ports(settings: Settings) -> int:
-    """Those whose clients stay connected. HTTP has a limit of its own, HTTP_CONNECTIONS."""
+    """Return the number of ports whose clients stay connected. HTTP has a limit of its own,
+    HTTP_CONNECTIONS."""
     return 1 + settings.workq.enabled + settings.kestrel.enabled
 
 

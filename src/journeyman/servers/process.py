@@ -404,7 +404,8 @@ class LogHolders:
         ]
 
     def _tell(self, let_go: LetGo) -> None:
-        """In the thread that compacts or cleans; messages may come from any."""
+        """Report dropped files, in the thread that compacts or cleans; messages may
+        come from any."""
         self._let_go[posixpath.basename(let_go.directory)] += len(let_go.files)
         self._messages.warn(
             f"{let_go.who} had not read all that was dropped: {let_go.reason}; "

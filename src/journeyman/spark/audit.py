@@ -195,7 +195,8 @@ def check_sides(logs: Logs, against: Logs | None) -> None:
 
 
 def plan_tables(groups: DataFrame) -> Tables:
-    """From ``grouped`` records: these, and what became of each plan as far as the log says."""
+    """Return the tables of ``grouped`` records: these, and what became of each plan as far as the
+    log says."""
     no_runs = groups.sparkSession.createDataFrame([], ztick_attempts.RUNS)
     return {"plans": groups, "planned": ztick_attempts.attempts_of_groups(groups, no_runs)}
 
@@ -261,7 +262,7 @@ def _walked_rows(**columns: Any) -> pa.RecordBatch:
 
 
 def journal_tables(items: DataFrame, readers: DataFrame) -> Tables:
-    """From the state tables of fan-out queues."""
+    """Return the tables of fan-out queues from their state tables."""
     last_done = F.array_max("done").alias("last_done")
     position = F.col("_position").alias("position")
     return {

@@ -89,7 +89,7 @@ def as_findings(rows: DataFrame, dialect: str) -> DataFrame:
 
 
 def by_word(column: Column, values: Mapping[str, Column | str | int]) -> Column:
-    """For each word of a column what stands beside it here; null for any other word."""
+    """Return, for each word of a column, what stands beside it here; null for any other word."""
     return F.coalesce(
         *(
             F.when(column == word, value if isinstance(value, Column) else F.lit(value))
@@ -106,7 +106,7 @@ def together(spark: SparkSession, frames: Sequence[DataFrame], schema: StructTyp
 
 
 def most_serious(findings: DataFrame, count: int) -> DataFrame:
-    """So many of them, the most serious first."""
+    """Return so many findings, the most serious first."""
     return findings.orderBy(_rank(), "finding", "log", "position", "key").limit(count)
 
 

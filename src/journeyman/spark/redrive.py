@@ -131,7 +131,7 @@ def selection_of_lake(
     since_ns: int | None = None,
     until_ns: int | None = None,
 ) -> DataFrame:
-    """The same from the table ``jobs`` of a lake; with payloads, as far as it has them."""
+    """Select rows from the table ``jobs`` of a lake; with payloads, as far as it has them."""
     check_dialect(dialect)
     log = F.concat(F.col("host"), F.lit(":"), F.col("log"))
     jobs = lake.read(spark, "silver/jobs").where(F.col("dialect") == dialect)
@@ -211,7 +211,7 @@ def redrive_rows(
     at_ns: int | None,
     sender: sinks_sending.JobSender | None = None,
 ) -> Redriven:
-    """The same for rows that are at hand."""
+    """Redrive rows that are at hand."""
     work = _Redrive(options, ledger, clock, at_ns, sender or sinks_sending.open_sender(options))
     pace = sinks_sending.Pace(options, clock)
     size = min(pace.batch, _BATCH_ROWS)

@@ -27,7 +27,8 @@ _counted: WeakKeyDictionary[SparkSession, int] = WeakKeyDictionary()
 
 
 def slots_of(spark: SparkSession) -> int:
-    """By the settings of the session, else by how Spark cuts a range."""
+    """Return the number of task slots by the settings of the session, else by how Spark cuts a
+    range."""
     known = spark.conf.get("spark.default.parallelism", None)
     if known is not None:
         return max(1, int(known))

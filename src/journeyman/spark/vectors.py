@@ -91,7 +91,7 @@ def coded(column: AnyColumn) -> AnyColumn:
 
 
 def constant(word: str, rows: int) -> AnyColumn:
-    """The same word in all rows."""
+    """Return a column with the same word in all rows."""
     return pa.DictionaryArray.from_arrays(np.zeros(rows, np.int32), pa.array([word]))
 
 

@@ -115,7 +115,7 @@ class Storage:
 
     @property
     def backend(self) -> Backend:
-        """For checks, imports and exports, which are about keys."""
+        """The backend, for checks, imports and exports, which are about keys."""
         return self._backend
 
     def _check_schema(self) -> None:

@@ -61,7 +61,8 @@ class JobLife:
             self.expired, self.is_deleted = (before, False) if has_expired else (None, True)
 
     def row(self, as_of_ns: int) -> JobRecord | None:
-        """None: there is no such job, and the log says no more than that."""
+        """Return the row of a job. None: there is no such job, and the log says no more
+        than that."""
         if isinstance(self.state, FoldedJob):
             return record_of_workq(self.state, as_of_ns, self.timed_out_ns)
         if self.expired is not None:

@@ -42,7 +42,8 @@ class LogPosition:
 
 
 def read_position(reader: StoreReader) -> LogPosition | None:
-    """None: the store follows no log, or is being rebuilt. InvalidData: it cannot be read."""
+    """Read the position of the log. None: the store follows no log, or is being rebuilt.
+    InvalidData: it cannot be read."""
     value = reader.get(POSITION_KEY)
     if value is None:
         return None
@@ -57,7 +58,7 @@ def read_position(reader: StoreReader) -> LogPosition | None:
 
 
 def position_in(reader: StoreReader) -> LogPosition | None:
-    """The same for those who only show it."""
+    """Read the position for those who only show it."""
     with suppress(InvalidData):
         return read_position(reader)
     return None

@@ -176,7 +176,8 @@ class PostgresBackend(contract.Backend):
             self._make_tables()
 
     def _make_tables(self) -> None:
-        """With the lock: two that make them at once would get in each other's way."""
+        """Make the tables while the lock is held: two that make them at once would get in each
+        other's way."""
         connection = self._connect()
         with self._as_unavailable(connection):
             connection.execute("; ".join(("BEGIN", _LOCK, *_TABLES, "COMMIT")))

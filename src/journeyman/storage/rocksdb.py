@@ -311,7 +311,8 @@ class RocksBackend(contract.Backend):
     # -- a full disk --
 
     def _open_as_possible(self) -> None:
-        """For writing; on a full disk for reading only, if there is a store already."""
+        """Open the store for writing; on a full disk for reading only, if there is a
+        store already."""
         options = _rocks_options(self._options)
         try:
             self._db = Rdict(self._place, options)

@@ -249,7 +249,7 @@ class App:
     def replace_broker(
         self, broker: Broker | None, now: Callable[[], datetime]
     ) -> tuple[Broker | None, Callable[[], datetime]]:
-        """For tests: replace the broker and its clock. Returns the previous ones."""
+        """Replace the broker and its clock, for tests. Returns the previous ones."""
         before = self._broker, self.now
         self._broker, self.now = broker, now
         return before

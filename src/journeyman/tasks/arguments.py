@@ -53,13 +53,15 @@ class Arguments:
     def pack(
         self, args: Sequence[Any], kwargs: Mapping[str, Any], *, begins_at: int = 0
     ) -> tuple[tuple[Any, ...], Mapping[str, Any]]:
-        """As they travel. ``begins_at`` 1: the first argument comes later. Raises TypeError."""
+        """Return the arguments as they travel. ``begins_at`` 1: the first argument comes later.
+        Raises TypeError."""
         return self._converted(args, kwargs, begins_at, self._packed)
 
     def unpack(
         self, args: Sequence[Any], kwargs: Mapping[str, Any], *, begins_at: int = 0
     ) -> tuple[tuple[Any, ...], Mapping[str, Any]]:
-        """As the function takes them; those before ``begins_at`` stay. Raises TypeError."""
+        """Return the arguments as the function takes them; those before ``begins_at`` stay. Raises
+        TypeError."""
         first, rest = tuple(args[:begins_at]), args[begins_at:]
         positional, named = self._converted(rest, kwargs, begins_at, self._unpacked)
         return (*first, *positional), named

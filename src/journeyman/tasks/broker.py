@@ -78,7 +78,8 @@ class Broker(Protocol):
     """The interface that an app needs. The a-methods are the same for asyncio."""
 
     def salt(self) -> bytes:
-        """For ids that are derived: mixed in, no other namespace can take them. May be empty."""
+        """Return the salt of derived ids: mixed in, no other namespace can take them. It may be
+        empty."""
         ...
 
     async def asalt(self) -> bytes: ...
@@ -88,7 +89,7 @@ class Broker(Protocol):
     async def aadd(self, order: Order) -> bool: ...
 
     def add_many(self, orders: Sequence[Order]) -> None:
-        """Those that are there already are left as they are."""
+        """Add jobs; those that exist already are left as they are."""
         ...
 
     async def aadd_many(self, orders: Sequence[Order]) -> None: ...
@@ -106,13 +107,13 @@ class Broker(Protocol):
     async def aendings(self, job_ids: Sequence[UUID]) -> list[JobEnding | None]: ...
 
     def state(self, job_id: UUID) -> str:
-        """As ``state_word``; ``gone`` if there is no such job (any more)."""
+        """Return a word of ``state_word``, or ``gone`` if there is no such job (any more)."""
         ...
 
     async def astate(self, job_id: UUID) -> str: ...
 
     def facts(self, job_id: UUID) -> InspectedJob | None:
-        """None: there is no such job (any more)."""
+        """Return what the server knows of a job. None: there is no such job (any more)."""
         ...
 
     def delete(self, job_id: UUID) -> bool:

@@ -110,5 +110,5 @@ def job() -> CurrentJob:
 
 
 def set_current(current: CurrentJob) -> None:
-    """For workers: of this thread or asyncio task from now on."""
+    """Set the current job of this thread or asyncio task; only workers do this."""
     _CURRENT.set(current)

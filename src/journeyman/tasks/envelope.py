@@ -263,7 +263,7 @@ class Failure:
 
     @classmethod
     def decode(cls, data: bytes) -> Failure:
-        """Also of a worker that writes something else."""
+        """Read a failure, also of a worker that writes something else."""
         if not data:
             return cls("WorkerLost", "the worker died or hung, and no attempt is left")
         try:

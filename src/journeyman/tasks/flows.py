@@ -68,7 +68,7 @@ class Ended(Generic[T]):
 
 
 def ended(codec: Codec, ending: JobEnding | None) -> Ended[Any]:
-    """None: the job was deleted, or its TTL is over."""
+    """Return how a job ended. None: the job was deleted, or its TTL has ended."""
     return Ended(*ended_value(codec, ending))
 
 
@@ -110,7 +110,7 @@ class Group(Generic[T]):
         return Flow((self, Call(task, args, kwargs, task.defaults, even_failed=True)))
 
     def following(self, call: Call[Any]) -> GroupFlow[T]:
-        """After this call."""
+        """Return this group as the step that follows a call."""
         return GroupFlow((call, self))
 
 
@@ -195,7 +195,7 @@ def _calls_in(steps: Iterable[Step]) -> list[Call[Any]]:
 
 
 def _first_calls_in(steps: Sequence[Step]) -> list[Call[Any]]:
-    """Those that follow nothing."""
+    """Return the calls that follow nothing."""
     if isinstance(steps[0], Call):
         return [steps[0]]
     return [call for each in steps[0].calls for call in _first_calls_in(_steps_of(each))]
@@ -220,7 +220,8 @@ class _Steps:
         return any(call.derives_ids for call in self._calls)
 
     def _plan(self, salt: bytes) -> _Plan:
-        """The same one if the flow is sent again: a reply may have been lost."""
+        """Plan the jobs of the flow. The plan stays the same if the flow is sent again, because a
+        reply may have been lost."""
         if self._made is None:
             self._made = _Plan(self.steps, salt)
         return self._made
@@ -288,13 +289,13 @@ class GroupFlow(_Steps, Generic[T]):
     def then(self, task: Group[U]) -> GroupFlow[U]: ...
 
     def then(self, task: Any, *args: Any, **kwargs: Any) -> Any:
-        """As ``Group.then``."""
+        """Do as ``Group.then`` does."""
         return _followed(self.steps, task, args, kwargs)
 
     def always(
         self, task: Task[Concatenate[list[Ended[T]], Q], Any, U], *args: Q.args, **kwargs: Q.kwargs
     ) -> Flow[U]:
-        """As ``Group.always``."""
+        """Do as ``Group.always`` does."""
         return Flow((*self.steps, Call(task, args, kwargs, task.defaults, even_failed=True)))
 
 
@@ -305,7 +306,8 @@ class GroupJobs(Generic[T]):
         self.jobs = jobs
 
     def results(self, timeout: Seconds | None = None) -> list[T]:
-        """In the order of the calls; ``timeout`` is for each. Raises as ``Job.result``."""
+        """Return the results in the order of the calls; ``timeout`` is for each. Raises as
+        ``Job.result``."""
         found: list[T] = []
         while len(found) < len(self.jobs):
             found.append(self.jobs[len(found)].result(timeout))

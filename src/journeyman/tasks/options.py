@@ -161,7 +161,7 @@ class Options:
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """At most ``count`` starts in ``per_ms``."""
+    """A limit of ``count`` starts in ``per_ms``."""
 
     count: int
     per_ms: int

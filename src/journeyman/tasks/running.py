@@ -96,7 +96,8 @@ class Prepared(NamedTuple):
 
     @property
     def name(self) -> str:
-        """For a line of text; what no task is called may hold line breaks, or a megabyte."""
+        """The name of the task in a line of text; what no task is called may hold line breaks, or a
+        megabyte."""
         return repr(self.current.task[:_SHOWN_NAME])[1:-1] or "?"
 
 
@@ -126,7 +127,7 @@ def prepare(app: App, delivery: Delivery, touch: Callable[[], None] | None = Non
 
 
 def _unpacked(prepared: Prepared) -> Prepared:
-    """With the arguments as the function takes them."""
+    """Return the job with the arguments as the function takes them."""
     envelope, task = prepared.envelope, prepared.task
     assert task is not None
     try:
@@ -139,8 +140,8 @@ def _unpacked(prepared: Prepared) -> Prepared:
 
 
 def gathered(app: App, prepared: Prepared, endings: Sequence[JobEnding | None]) -> Prepared:
-    """With the results of the jobs before it as its first argument, or the one result; None: that
-    job is gone."""
+    """Return the job with the results of the jobs before it, or the one result, as its first
+    argument. None among the endings: that job is gone."""
     ids = prepared.envelope.gather
     values: list[Any] = []
     for job_id, ending in zip(ids, endings, strict=True):
@@ -200,7 +201,7 @@ def call_here(prepared: Prepared) -> Any:
 
 
 async def await_here(prepared: Prepared) -> Any:
-    """The same on the event loop, for sync and async functions."""
+    """Call the function on the event loop, be it sync or async."""
     task, envelope = prepared.task, prepared.envelope
     assert task is not None
     if not task.is_async:

@@ -208,7 +208,8 @@ class ServerBroker:
             time.sleep(AGAIN_S)
 
     def _request(self, order: Order) -> bytes:
-        """As ``NewJob.request``; of a plain job all but id and payload is known already."""
+        """Return the command as ``NewJob.request`` does; of a plain job all but id and payload is
+        known already."""
         options = order.options
         is_plain = order.at is None and not order.limit_key and not order.after
         if not is_plain or options.unique is not None or order.has_followers:
@@ -266,7 +267,7 @@ class ServerBroker:
         return True
 
     async def _async_patiently(self, act: Callable[[], Awaitable[T]]) -> T:
-        """The same for asyncio."""
+        """Do it patiently in asyncio."""
         until = time.monotonic() + self._patience_s
         while True:
             try:

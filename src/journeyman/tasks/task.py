@@ -223,7 +223,7 @@ class Call(Sendable[T]):
         return tuple(followers)
 
     def as_json(self) -> dict[str, Any]:
-        """As it stands in the envelope of the job before it."""
+        """Return the call as it stands in the envelope of the job before it."""
         args, kwargs = self.task.arguments.pack(self.args, self.kwargs, begins_at=1)
         members = {
             "task": self.task.name,

@@ -202,7 +202,7 @@ class InMemory:
     # -- Broker ------------------------------------------------------------------------------------
 
     def salt(self) -> bytes:
-        """None: there are no namespaces."""
+        """Return no salt: there are no namespaces."""
         return b""
 
     async def asalt(self) -> bytes:

@@ -153,7 +153,7 @@ class Occurrences:
         return int.from_bytes(digest) % (self.timetable.jitter_s * 1_000_000_000)
 
     def _next(self, moment_s: int) -> int | None:
-        """Without regard to days that are left out, and to the ends."""
+        """Return the next time without regard to days that are left out, and to the ends."""
         if self._cron is not None:
             if self._cron.is_fixed:
                 return _next_fixed(self._cron, self.zone, moment_s)

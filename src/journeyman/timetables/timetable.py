@@ -65,7 +65,7 @@ class TimetableBackoff:
     longest_s: int = 3_600
 
     def delay_s(self, attempt: int) -> int:
-        """Before the attempt of this number; the first retry is 1."""
+        """Return the delay before the attempt of this number; the first retry is 1."""
         grown = self.first_s * min(self.factor ** (attempt - 1), float(self.longest_s))
         return min(int(grown), self.longest_s)
 

@@ -83,7 +83,7 @@ def _offset_s(aware: datetime) -> int:
 
 
 def wall_seconds(wall: datetime) -> int:
-    """As if the wall were in UTC."""
+    """Return the seconds since 1970 as if the wall were in UTC."""
     since = wall - _EPOCH
     return since.days * 86_400 + since.seconds
 
@@ -111,8 +111,9 @@ def zone_of(name: str) -> Zone:
 
 
 def check_is_iana(name: str) -> None:
-    """For new timetables. Files beside the zones are read as zones too: what this machine's clock
-    shows (``localtime``), and clocks that count leap seconds. Raises TimetableError."""
+    """Check the zone of a new timetable. Files beside the zones are read as zones too: what this
+    machine's clock shows (``localtime``), and clocks that count leap seconds. Raises
+    TimetableError."""
     if name in ("localtime", "posixrules") or name.startswith(("right/", "posix/")):
         raise TimetableError(
             "tz", f"{name[:70]!r} is not an IANA zone", "a name such as Europe/Berlin, or UTC"

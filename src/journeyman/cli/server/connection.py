@@ -78,7 +78,7 @@ def show_one(row: Mapping[str, Any], as_json: bool) -> None:
 
 
 def plain(value: Any) -> Any:
-    """As JSON has it."""
+    """Return a value as JSON has it."""
     if isinstance(value, datetime):
         return value.isoformat().replace("+00:00", "Z")
     if isinstance(value, bytes):

@@ -331,7 +331,7 @@ def _progress(progress: JobProgress) -> dict[str, Any]:
 
 
 def _row_of_http(job: Mapping[str, Any]) -> dict[str, Any]:
-    """The same, of a job in the HTTP API."""
+    """Return the row of a job in the HTTP API."""
     same = ("id", "queue", "attempts", "fails", "priority", "ttr_ms", "ttl_ms")
     return {name: job[name] for name in same} | {
         "state": _state_of_http(job),

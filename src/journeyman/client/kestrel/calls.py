@@ -127,7 +127,7 @@ def flush_expired(queue: str, *, reader: str = "") -> conversation.Call[int]:
 
 
 def flush_all_expired() -> conversation.Call[int]:
-    """The same for every queue."""
+    """Drop the expired items of every queue."""
     return conversation.once(b"flush_all_expired\r\n", _read_number)
 
 

@@ -627,7 +627,8 @@ def inspect_server() -> conversation.Call[dict[str, str]]:
 
 
 def salt() -> conversation.Call[bytes]:
-    """For ids that are derived from what a job is for: mixed in, no other namespace can take them.
+    """Return the salt for ids that are derived from what a job is for: mixed in, no other namespace
+    can take them.
 
     Empty if the token is for all namespaces, if there are no tokens, or if the server is older.
     """

@@ -412,7 +412,7 @@ def _timetable(link: conversation.Link, row: list[str]) -> TimetableStatus:
 
 
 def _fields(reply_words: list[str]) -> dict[str, Any]:
-    """As JSON has them, unless this machine does not know the zone."""
+    """Return the fields as JSON has them, unless this machine does not know the zone."""
     fields = grammar.fields_of(reply_words)
     try:
         return grammar.read_timetable(fields)[0].fields()

@@ -138,7 +138,7 @@ def copy_spans_behind(
     offsets: Ints,
     values: Bytes,
 ) -> None:
-    """The same, and in front of each span the next ``head_bytes`` of ``heads``."""
+    """Copy spans, and in front of each the next ``head_bytes`` of ``heads``."""
     at = 0
     offsets[0] = 0
     for row in range(starts.size):

@@ -74,7 +74,7 @@ iter_batches = partial(chunks.iter_chunks, decode)
 
 
 def _entry_at(data: Buffer, position: int) -> Entry[ledger.Record] | None:
-    """None: the codec will say why not."""
+    """Return the entry at a position. None: the codec will say why not."""
     try:
         return ledger.CODEC.decode(data, position)
     except FormatError:

@@ -56,7 +56,7 @@ _ID_BYTES = 16
 
 @dataclass(frozen=True, slots=True)
 class FieldsChunk:
-    """As Chunk, with a row for each field of scan.py; the next chunk takes its place."""
+    """A chunk with a row for each field of scan.py; the next chunk takes its place."""
 
     fields: Ints
     next_offset: int

@@ -128,7 +128,8 @@ class LatestJobs:
 
 @kernel
 def _last_rows(keys: Ints, positions: Ints, last: Ints) -> None:
-    """For each key the row with the highest position; ``last`` begins with a row of any key."""
+    """Find for each key the row with the highest position; ``last`` begins with a row
+    of any key."""
     seen = np.full(last.size, -1, np.int64)
     for row in range(keys.size):
         if positions[row] > seen[keys[row]]:

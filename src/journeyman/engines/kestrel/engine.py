@@ -236,7 +236,8 @@ def _expire(state: KestrelState, reader: FanReader, item: ItemPut) -> None:
 
 
 def _move(state: KestrelState, target: str | None, item: ItemPut, add_ms: int) -> bool:
-    """To another queue, without an expiry, or to none; False: that queue cannot be made."""
+    """Move an item to another queue, without an expiry, or to none. False: that queue cannot be
+    made."""
     if target is None:
         return True
     queue = state.queue_for(target)
@@ -573,7 +574,7 @@ class KestrelEngine:
     # -- batches ---------------------------------------------------------------------------------
 
     def begin_batch(self) -> None:
-        """From here on everything can be taken back."""
+        """Begin a batch, which can be taken back as a whole."""
         self._state.begin_batch()
 
     def commit_batch(self) -> None:

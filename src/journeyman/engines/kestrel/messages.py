@@ -99,7 +99,7 @@ class EraseQueue(NamedTuple):
 
 
 class KestrelAnswer(NamedTuple):
-    """To a client that has waited; more will come for it if not ``final``."""
+    """An answer to a client that has waited; more will come for it if not ``final``."""
 
     client: Client
     reply: Reply
@@ -119,7 +119,8 @@ class Fetch(NamedTuple):
 
 
 class SaveCheckpoint(NamedTuple):
-    """To be written unless the reader with this serial was removed; 0: it was loaded."""
+    """A checkpoint to be written unless the reader with this serial was removed; 0: it
+    was loaded."""
 
     queue: str
     reader: str
@@ -149,7 +150,7 @@ class Counts:
 
 @dataclass(slots=True)
 class ReaderTally:
-    """The same of one reader."""
+    """The tally of one reader."""
 
     expired: int = 0
     discarded: int = 0

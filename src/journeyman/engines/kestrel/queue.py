@@ -413,7 +413,8 @@ class FanReader:
     # -- items from disk --
 
     def wants(self) -> int | None:
-        """After which id items should be read from disk now; None: no need, or under way."""
+        """The id after which items should be read from disk now. None: there is no need, or a read
+        is under way."""
         if self.fetching is not None or len(self.buffer) > LOW_BUFFER_ITEMS:
             return None
         after = self.buffer[-1].item_id if self.buffer else self.next_id - 1
@@ -574,7 +575,7 @@ class ItemQueue:
             self.may_expire = True
 
     def add_all(self, items: Sequence[ItemPut]) -> None:
-        """The same for many that do not expire."""
+        """Add many items that do not expire."""
         size = sum([len(item.data) for item in items])
         self.window.extend(items)
         self.window_bytes += size

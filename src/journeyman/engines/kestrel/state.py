@@ -264,7 +264,7 @@ class KestrelState:
         return queue
 
     def make_reader(self, queue: ItemQueue, name: str) -> FanReader:
-        """At the tail; the first named one takes the place of the default reader."""
+        """Make a reader at the tail; the first named one takes the place of the default reader."""
         self.touch(queue)
         takes_over = name != DEFAULT_READER and DEFAULT_READER in queue.readers
         if takes_over:
@@ -319,7 +319,8 @@ class KestrelState:
         return self.take_many_opened(client, key, 1)[0]
 
     def take_many_opened(self, client: messages.Client, key: Key, count: int) -> list[ItemPut]:
-        """So many of the oldest, which it has; the client has been touched."""
+        """Take so many of the oldest items that the client has open, and that it has; the client
+        has been touched."""
         of_client = self.open[client]
         items = of_client[key]
         taken = [items.popleft() for _ in range(count)]

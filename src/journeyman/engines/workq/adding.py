@@ -446,7 +446,7 @@ def add_ready_children(state: WorkqState) -> int:
 
 
 def _end_child(state: WorkqState, child: Child, *, is_cancelled: bool = False) -> None:
-    """From here on it is a job; the ledger has it as a child until the log has the job."""
+    """Make a child an ordinary job; the ledger has it as a child until the log has the job."""
     extensions, job_id = state.extensions, child.job.job_id
     extensions.effort += len(child.job.payload) // EFFORT_BYTES
     extensions.drop_child(job_id, state.now_ns)

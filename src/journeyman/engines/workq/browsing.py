@@ -58,7 +58,8 @@ class BrowseJobs(Struct, frozen=True):
 
 
 class BrowseQueues(Struct, frozen=True):
-    """In the order of their names, above ``after``; those that begin with ``prefix``."""
+    """A page of queues in the order of their names, above ``after``, of those that begin with
+    ``prefix``."""
 
     after: str = ""
     limit: int = 50
@@ -282,7 +283,8 @@ def view_of_queue(queue: JobQueue, now_ns: int) -> QueueView:
 
 
 def oldest_ns(ready: SortedSet[bytes]) -> int | None:
-    """Within a priority the first is the oldest. Of very many priorities the most urgent count.
+    """Return when the oldest ready job became ready: within a priority that is the first one. Of
+    very many priorities only the most urgent are looked at.
 
     It may be asked from another thread while jobs come and go, so nothing is taken for granted.
     """

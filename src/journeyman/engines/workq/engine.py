@@ -408,7 +408,8 @@ class WorkqEngine:
         return views.largest_queues(self._state, most)
 
     def queue_totals(self) -> list[tuple[int, int]]:
-        """By number of the queue: jobs added and leases started since the process started."""
+        """Return, by number of the queue, the jobs added and leases started since the process
+        started."""
         return [(queue.added, queue.started) for queue in self._state.queues.by_number]
 
     def queue_of(self, job_id: bytes) -> str | None:
@@ -470,7 +471,7 @@ class WorkqEngine:
     # -- batches ---------------------------------------------------------------------------------
 
     def begin_batch(self) -> None:
-        """From here on everything can be taken back."""
+        """Begin a batch, which can be taken back as a whole."""
         assert not self._in_batch
         self._in_batch = True
         self._state.begin_batch()

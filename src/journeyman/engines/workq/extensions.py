@@ -310,8 +310,8 @@ class Extensions:
         self._forget_later(self.forgetting, job_id, now_ns)
 
     def forget_options(self, job_id: bytes, options: StoredJobOptions, now_ns: int) -> None:
-        """The same, of a job that has ended; a rate may still count its leases by its key. If too
-        many have such keys, the one that ended first is forgotten."""
+        """Forget the options of a job that has ended; a rate may still count its leases by its key.
+        If too many have such keys, the one that ended first is forgotten."""
         if not options.key or not self.key_period_ns:
             self.forget(job_id, now_ns)
             return

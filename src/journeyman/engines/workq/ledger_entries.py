@@ -56,7 +56,7 @@ class Child(NamedTuple):
 
     @property
     def size(self) -> int:
-        """In bytes, about."""
+        """About how many bytes it takes."""
         return len(self.job.payload) + PARENT_BYTES * len(self.parents)
 
     @property
@@ -69,7 +69,8 @@ class Child(NamedTuple):
         return not succeeded and not even_failed
 
     def without(self, parent: bytes, *, succeeded: bool) -> Child:
-        """After this parent has ended; for a child that no batch has seen yet."""
+        """Return it as it is after this parent has ended; only for a child that no batch has seen
+        yet."""
         self.left.pop(parent, None)
         return self._replace(failed=parent) if self.fails_with(succeeded=succeeded) else self
 
@@ -155,7 +156,7 @@ def limits_body(limits: Limits) -> ledger.Body:
 
 
 def read_limits(body: ledger.Body) -> Limits | None:
-    """None: not limits that this version knows."""
+    """Read the limits of a queue. None: this version does not know such limits."""
     fields = Limits.__struct_fields__
     values = _numbers(body, [name for name in fields if name not in ("fair", "weights")])
     if values is None or set(body) - set(fields):

@@ -96,7 +96,7 @@ def lease(state: WorkqState, command: commands.Lease, client: Client) -> replies
 def _lease_from(
     state: WorkqState, queues: Iterable[JobQueue], max_jobs: int, worker: str
 ) -> replies.Leased | replies.LeasedJobs | None:
-    """As many jobs as are asked for and ready, each from a queue chosen by chance."""
+    """Lease as many jobs as are asked for and ready, each from a queue chosen by chance."""
     candidates = [queue for queue in queues if queue.ready.size and _is_open(state, queue)]
     given: list[replies.LeasedMore] = []
     size = 0

@@ -159,7 +159,8 @@ def time_has_come(state: WorkqState, job_id: bytes, entry: packed.Entry) -> None
 
 
 def forget_events(state: WorkqState, limit: int) -> None:
-    """Those whose retention has ended, and that have woken all jobs that waited for them."""
+    """Forget events whose retention has ended, and that have woken all jobs that waited
+    for them."""
     extensions = state.extensions
     if extensions.waking or extensions.ringing:
         return

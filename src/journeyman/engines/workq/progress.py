@@ -31,7 +31,7 @@ NOTHING: Final = JobProgress()
 
 
 class ProgressNotes:
-    """By job, the one that was noted last at the end."""
+    """The notes by job, with the one that was noted last at the end."""
 
     def __init__(self) -> None:
         self._notes: OrderedDict[bytes, JobProgress] = OrderedDict()

@@ -55,7 +55,7 @@ FORGET_LIMIT: Final = 10  # keys forgotten in one lease
 
 
 class KeyRates:
-    """Without a rate it counts nothing."""
+    """The rates of keys; without a rate it counts nothing."""
 
     __slots__ = ("_count", "_gate_of", "_gates", "_per_ns", "rate", "starts")
 
@@ -68,8 +68,9 @@ class KeyRates:
         self._gate_of: dict[str, int] = {}
 
     def changed(self, rate: int, per_ms: int) -> KeyRates:
-        """With this rate, and the starts that are known: the same ones, for there may be a million.
-        No gates: when limits change, nothing is held back any more.
+        """Return the rates of keys with another limit. They share the starts that are known,
+        because there may be a million. They have no gates: when limits change, nothing is held back
+        any more.
 
         The one before can be put in its place again once all that it has noted was taken back.
         """
@@ -465,7 +466,7 @@ _RELEASED = JobQueue(-1, "")  # stands for a number that is free
 
 
 class Queues:
-    """By number, by name, and in the order of their names."""
+    """All queues by number, by name, and in the order of their names."""
 
     __slots__ = (
         "_by_name",
@@ -540,11 +541,11 @@ class Queues:
         self._names.add(_key(queue.name))
 
     def page(self, offset: int, limit: int, prefix: str = "") -> list[JobQueue]:
-        """In the order of their names, those that begin with ``prefix``."""
+        """Return a page of the queues that begin with ``prefix``, in the order of their names."""
         return self._page(self._names, offset, limit, prefix)
 
     def page_after(self, name: str, limit: int, prefix: str = "") -> list[JobQueue]:
-        """Those above ``name`` that begin with ``prefix``."""
+        """Return queues above ``name`` that begin with ``prefix``."""
         keys = self._names.beginning_with(_key(prefix), _key(name), limit)
         return [self._by_name[_name(key)] for key in keys]
 
@@ -563,7 +564,7 @@ class Queues:
         return frozenset(map(_name, self._paused))
 
     def set_paused(self, queue: JobQueue, paused: bool) -> None:
-        """To what it is not already."""
+        """Pause or resume a queue that is not so already."""
         assert queue.paused is not paused
         queue.paused = paused
         if paused:
@@ -581,7 +582,7 @@ class Queues:
         self._changes = None
 
     def undo_batch(self) -> None:
-        """To be called last: the queues that the batch has made are empty again then."""
+        """Undo the batch; called last, when the queues that the batch has made are empty again."""
         changes, self._changes = self._changes or (), None
         for change, queue in reversed(changes):
             if change is _QueueChange.PAUSED:

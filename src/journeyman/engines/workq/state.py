@@ -176,7 +176,7 @@ class WorkqJobTable:
     def lay_sharded(
         self, ids: Sequence[bytes], entries: Sequence[packed.Entry], counts: Iterable[int]
     ) -> None:
-        """The same for very many: so many of the first shard, then those of the next."""
+        """Store very many jobs: so many of the first shard, then those of the next."""
         end = 0
         for number, count in enumerate(counts):
             begin, end = end, end + count
@@ -212,7 +212,7 @@ class WorkqJobTable:
             self._queues.by_number[packed.queue_of(packed.spec_of(after))].started += change
 
     def in_order(self) -> CreationOrder:
-        """From the first call on the order is kept."""
+        """Return the jobs in the order of their creation, which is kept from the first call on."""
         if self.browsing is None:
             self.browsing = CreationOrder(self._entries)
         return self.browsing
@@ -402,7 +402,7 @@ class WorkqState:
             self.now_ns = now_ns
 
     def moment_of_its_own(self) -> Instant:
-        """After all that was recorded so far."""
+        """Return a time after all that was recorded so far."""
         self.now_ns += 1
         return self.instant
 
@@ -486,7 +486,8 @@ class WorkqState:
             self.leaving.append((job_id, succeeded, packed.life_of(was)))
 
     def mark_leaving(self) -> None:
-        """Those parents that children go on waiting for: for others, or to be added."""
+        """Mark the parents that left in this batch and that children still wait for: for other
+        parents, or to be added."""
         leaving, self.leaving = self.leaving, []
         for job_id, succeeded, life in leaving:
             if job_id in self.extensions.children_of:
@@ -555,7 +556,7 @@ class WorkqState:
             self.answer(waiter, reply)
 
     def release_queues(self) -> None:
-        """At the end of a decision: queues that only existed for waiting clients."""
+        """Remove, at the end of a decision, the queues that only existed for waiting clients."""
         unwatched, self.waiting.unwatched = self.waiting.unwatched, []
         self.queues.release(unwatched)
 

@@ -227,7 +227,7 @@ class StepTable:
 
 
 def read_record(record: StepDone) -> LoadedStep | None:
-    """None: it makes no sense."""
+    """Read a step from the ledger. None: it makes no sense."""
     job_text, _, step = record.step.partition("/")
     name, _, number = step.rpartition("#")
     job_id = read_id(job_text.encode("utf-8", "surrogateescape"))
@@ -240,7 +240,7 @@ def read_record(record: StepDone) -> LoadedStep | None:
 
 
 def read_event(record: EventSet) -> StepValue | None:
-    """None: it makes no sense."""
+    """Read an event from the ledger. None: it makes no sense."""
     return _read_value(record) if record.event else None
 
 

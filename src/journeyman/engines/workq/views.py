@@ -166,7 +166,7 @@ def _job_list(
     entries: Sequence[packed.Entry],
     progress: replies.JobProgress | None = None,
 ) -> replies.JobList:
-    """As they are now, whenever the views are made: entries do not change."""
+    """List jobs as they are now, whenever the views are made: entries do not change."""
     makers = []
     for entry in entries:
         name = state.queues.by_number[packed.queue_of(packed.spec_of(entry))].name

@@ -46,7 +46,7 @@ class WorkersFound(Struct, frozen=True):
 
 
 class KnownWorkers:
-    """Those that have said what they are: by name, then by namespace."""
+    """Workers that have said what they are: by name, then by namespace."""
 
     def __init__(self) -> None:
         self._known: dict[str, dict[str, KnownWorker]] = {}
@@ -54,7 +54,7 @@ class KnownWorkers:
         self._looked_ns = 0
 
     def note(self, command: AwaitOrders, now_ns: int) -> KnownWorker | None:
-        """None: there are too many."""
+        """Note what a worker says of itself. None: there are too many workers."""
         found = self._known.get(command.worker, {}).get(command.prefix)
         if found is None:
             self._forget_silent(now_ns)
@@ -68,7 +68,7 @@ class KnownWorkers:
         return found
 
     def called(self, name: str) -> dict[str, KnownWorker]:
-        """By namespace."""
+        """Return the workers of this name, by namespace."""
         return self._known.get(name, {})
 
     def names(self) -> list[str]:

@@ -84,7 +84,7 @@ def _set(state: ZtickState, command: commands.Set, prefix: str) -> messages.Repl
 
 
 def _set_many(state: ZtickState, command: commands.SetMany, prefix: str) -> messages.Reply:
-    """As ``_set`` for each; their records are encoded here, once."""
+    """Set each job as ``_set`` does; their records are encoded here, once."""
     assert not prefix, "a client of one namespace may be refused some of them"
     rows = [(identifier, int(time)) for _, identifier, time in command.rows]
     for identifier, before in state.jobs.plan_many(rows):
@@ -289,7 +289,7 @@ def _finish_run(state: ZtickState, command: messages.RunFinished, _: str) -> mes
 
 
 def _remove_ended(state: ZtickState, command: messages.RemoveEnded, _: str) -> messages.Reply:
-    """By ordinary removals. Their runs stay in the history."""
+    """Remove jobs that have ended, by ordinary removals. Their runs stay in the history."""
     ended = state.jobs.ended
     for job in () if ended is None else ended.take(command.before_ns, command.limit):
         identifier = job_table.identifier_of(job)
@@ -402,7 +402,7 @@ class ZtickEngine:
         return None if job is None else job_table.identifier_of(job)
 
     def bound_ended(self, marks: Mapping[str, int], now_ns: int) -> None:
-        """Once, after loading: jobs of the log, and times at which these had ended."""
+        """Note once, after loading, the times at which jobs of the log had ended."""
         jobs = self._state.jobs
         if jobs.ended is not None:
             known = [(jobs.get(name), time_ns) for name, time_ns in marks.items()]
@@ -439,7 +439,7 @@ class ZtickEngine:
     # -- batches ---------------------------------------------------------------------------------
 
     def begin_batch(self) -> None:
-        """From here on everything can be taken back."""
+        """Begin a batch, which can be taken back as a whole."""
         assert not self._in_batch
         self._in_batch = True
         self._state.begin_batch()

@@ -100,7 +100,7 @@ def has_ended(job: Job) -> bool:
 
 
 def ended_ns_of(job: Job) -> int:
-    """From when on a job that has ended is kept: see ``EndedJobs``."""
+    """Return the time from which a job that has ended is kept: see ``EndedJobs``."""
     return max(execution_ns_of(job), order_of(job))
 
 
@@ -225,7 +225,7 @@ class DueQueue:
         self._gone = None
 
     def undo_batch(self) -> None:
-        """To be called when the jobs are again as they were."""
+        """Undo the batch; called when the jobs are again as they were."""
         gone, self._gone = self._gone, None
         for job in gone or ():
             if self._holds(job):
@@ -328,7 +328,7 @@ class EndedJobOrder:
     # -- batches ---------------------------------------------------------------------------------
 
     def undo_batch(self) -> None:
-        """To be called when the jobs are again as they were."""
+        """Undo the batch; called when the jobs are again as they were."""
         gone, self.gone = sorted(self.gone, key=_bound_of), []
         for bound_ns, jobs in groupby(reversed(gone), _bound_of):
             if held := _Chunk(job for _, job in jobs if self._holds(job)):
@@ -346,7 +346,7 @@ class JobListing:
     __slots__ = ("_prefix", "_shards")
 
     def __init__(self, shards: DictSnapshot[str, Job] | None, prefix: str) -> None:
-        """Those whose identifier begins with ``prefix``; None: no jobs."""
+        """List the jobs whose identifier begins with ``prefix``. None: list no jobs."""
         self._shards = iter(()) if shards is None else shards
         self._prefix = prefix
 
@@ -495,7 +495,8 @@ class ZtickJobTable:
         return before
 
     def plan_many(self, rows: Iterable[tuple[bytes, int]]) -> list[tuple[str, Job]]:
-        """The same for many, by identifier in UTF-8 and time; the states that were there before.
+        """Plan many jobs, given by identifier in UTF-8 and time. Return the states that were there
+        before.
 
         ``plan``, written out as one loop: a call for each would be most of the time.
         """

@@ -83,7 +83,7 @@ class ZtickLoader:
         self._has_removals |= job_table.REMOVED in statuses
 
     def add_sharded(self, rows: job_table.ShardedRows) -> None:
-        """The same for jobs that are packed already; their orders count on from the last one."""
+        """Add jobs that are packed already; their orders count on from the last one."""
         self._add_gathered()
         jobs = [rows.jobs[begin:end] for begin, end in pairwise(rows.ends)]
         names = (

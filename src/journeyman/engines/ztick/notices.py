@@ -177,7 +177,7 @@ def run_ended(state: ZtickState, identifier: str, *, success: bool) -> None:
 
 
 def resume(state: ZtickState) -> None:
-    """After a start: see to notices whose last records the log has lost."""
+    """Repair, after a start, the notices whose last records the log has lost."""
     for identifier in state.timetables.take_settled_notices():
         steps.remove_unended(state, identifier)
     for identifier, notice in list(state.timetables.notices.items()):

@@ -242,8 +242,8 @@ def retry(state: ZtickState, identifier: str) -> bool:
 
 
 def resume(state: ZtickState) -> None:
-    """After a start: the ledger may know of changes that the log has lost. A job that has failed is
-    to be planned again; one whose timetable was removed is not to run."""
+    """Repair, after a start, what the ledger knows and the log has lost. A job that has failed is
+    planned again; one whose timetable was removed does not run."""
     for name, planned in state.timetables.take_orphans().items():
         if planned is not None:
             steps.remove_planned(state, planned.job(name))
@@ -351,7 +351,7 @@ def _may_be_nearer(state: ZtickState, row: TimetableRow) -> bool:
 
 
 def _plan_again(state: ZtickState, name: str, row: TimetableRow) -> None:
-    """At the moment that is right by the rules and the clock of today."""
+    """Plan the next occurrence at the moment that is right by the rules and the clock of today."""
     read = read_body(row.body)
     if read is None:
         return

@@ -150,7 +150,7 @@ class RuleBook:
         return (rule for rule in self._rules.values() if rule.identifier.startswith(prefix))
 
     def page(self, prefix: str, after: str, limit: int) -> tuple[RuleSet, ...]:
-        """By identifier, those above ``after``."""
+        """Return rules above ``after``, by identifier."""
         names = self._names.beginning_with(prefix, after, limit)
         return tuple(self._rules[name] for name in names)
 

@@ -111,7 +111,7 @@ def body_of(fields: Mapping[str, Any]) -> bytes:
 
 @lru_cache(maxsize=4096)
 def read_body(body: bytes) -> Read | None:
-    """None: a timetable of the ledger that makes no sense here; its zone may be unknown."""
+    """Read a timetable of the ledger. None: it makes no sense here; its zone may be unknown."""
     try:
         timetable = Timetable.read(json.loads(body))
         runner = read_runner(timetable.runner) if timetable.runner else None
@@ -305,7 +305,7 @@ class TimetableBook:
         return self._notices_of.get(owner, 0)
 
     def set_notice(self, job_identifier: str, notice: Mapping[str, Any] | None) -> None:
-        """None: it is settled."""
+        """Set the notice of a job. None: the notice has ended."""
         before = self.notices.get(job_identifier)
         if (before is None) != (notice is None):
             owner = (notice or before or {})["owner"]

@@ -219,7 +219,7 @@ def _fits_frame(data: Buffer, start: int) -> tuple[bool, int]:
 
 
 def _fits_rule(data: Buffer, at: int, end: int) -> tuple[bool, int]:
-    """As ``_fits_frame``, from the pattern of a rule on."""
+    """Check a rule as ``_fits_frame`` does, from its pattern on."""
     at = _end_of_strings(data, at, end, 1)
     if at >= end or data[at] >= len(RUNNER_STRINGS):
         return False, _STRING_COST

@@ -224,7 +224,8 @@ class JourneymanBackend(BaseTaskBackend):  # type: ignore[misc]
 
 
 def add_carriers() -> None:
-    """For a worker: the carriers of every alias in ``settings.TASKS`` whose backend is this one."""
+    """Add the carriers of every alias in ``settings.TASKS`` whose backend is this one, for a
+    worker."""
     try:
         from django.tasks import task_backends
     except ModuleNotFoundError:  # before Django 6

@@ -281,7 +281,7 @@ class KestrelLog:
 
     @property
     def segments(self) -> list[queue_segments.Segment]:
-        """Those that hold items, oldest first."""
+        """The segments that hold items, oldest first."""
         with self._ids:
             return list(self._catalog)
 
@@ -397,7 +397,8 @@ class KestrelLog:
             self._write_checkpoint(name, reader)
 
     def checkpoint_if_known(self, name: str, reader: Reader) -> bool:
-        """The same, unless the reader has been dropped or renamed meanwhile; whether it was."""
+        """Write a checkpoint unless the reader has been dropped or renamed meanwhile. Returns
+        whether it was written."""
         with self._files:
             if name not in self._checkpoints.durable:
                 return False

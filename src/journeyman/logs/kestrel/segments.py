@@ -281,7 +281,8 @@ def retire_segment(disk: Disk, path: str, archive_directory: str | None) -> str 
 
 
 def _move(disk: Disk, path: str, target: str) -> None:
-    """To a directory that may be on another file system; then the segment is still here too."""
+    """Move a segment to a directory that may be on another file system; then the segment is still
+    here too."""
     try:
         disk.rename(path, target)
     except OSError as error:
@@ -361,7 +362,7 @@ class ItemReader:
         return (i for i in self._items_from_mark(segment, after) if i.item_id > after)
 
     def _items_from_mark(self, segment: Segment, after: int) -> Iterator[ItemPut]:
-        """Those above this id, and a few before them."""
+        """Yield the items above this id, and a few before them."""
         try:
             yield from self._read(segment, segment.mark_before(after + 1)[1])
         except FileNotFoundError:

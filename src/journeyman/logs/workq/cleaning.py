@@ -138,7 +138,7 @@ class Trace:
             self.expires_ns = max(self.expires_ns, expiry_ns)
 
     def over_ns(self) -> int:
-        """From when on the id shows nothing to anyone."""
+        """Return the time from which the id shows nothing to anyone."""
         if self.present_adds == 1 and self.fresh != _NO_PLACE and self.ended_ns is not None:
             return min(self.expires_ns, self.ended_ns + SETTLING_NS)
         return NEVER_NS if self.is_parked else self.expires_ns
@@ -351,7 +351,7 @@ class Cleaner:
 
 
 def _moment_ns(trace: Trace, record: Record, place: int, due_ns: Sequence[int]) -> int:
-    """From when on a record may go, as far as is known now."""
+    """Return the time from which a record may go, as far as is known now."""
     is_past = not trace.adds or place < trace.fresh
     moment_ns = record.logged.unix_ns if is_past else trace.over_ns()
     if trace.adds and segment_of(trace.adds[0]) < segment_of(place):

@@ -169,7 +169,7 @@ def hand_over_workq(
 def _histories(
     log: WorkqLog, replay: OriginalReplay, *, accept: bool
 ) -> dict[bytes, tuple[workq.Record, ...]]:
-    """For each job that is refused and need not be: records that the original accepts."""
+    """Return, for each job that is refused and need not be, records that the original accepts."""
     states: dict[bytes, fold.State] = {}
     for entry in log.entries():
         job_id = entry.record.job_id

@@ -196,7 +196,7 @@ class _Locks:
             raise
 
     def share_reading(self) -> None:
-        """To keep foreign cleaners out. If that cannot be had now, this log works without."""
+        """Keep foreign cleaners out. If that cannot be had now, this log works without."""
         self._let_go()
         with suppress(LogLocked, OSError):
             self._reading = _lock_reading(self._disk, self._directory, shared=True)

@@ -199,7 +199,7 @@ class Compactor:
         return True
 
     def wait(self) -> None:
-        """Until the compaction that runs in the background, if any, has ended."""
+        """Wait until the compaction that runs in the background, if any, has ended."""
         if self._thread is not None:
             self._thread.join()
 

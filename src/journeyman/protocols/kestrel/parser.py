@@ -121,7 +121,7 @@ def confirm(tokens: list[str]) -> commands.Event:
 
 
 def of_a_key(command: Callable[[commands.Key], commands.Event]) -> Reader:
-    """For a command that takes a key and nothing else."""
+    """Return the reader of a command that takes a key and nothing else."""
 
     def read(tokens: list[str]) -> commands.Event:
         if len(tokens) < 2:
@@ -361,7 +361,7 @@ def _take_same(
 def _take_same_puts(
     data: bytes, line: bytes, at: int, pending: _Pending, events: list[commands.Event]
 ) -> int:
-    """The same for lines with their items; where something else begins, or an item is not whole."""
+    """Take lines with their items, up to where something else begins, or an item is not whole."""
     size, queue, expiry, _ = pending
     step = len(line) + size + _ITEM_END_BYTES
     while data.startswith(line, at) and at + step <= len(data):

@@ -70,7 +70,8 @@ class Count:
 
 @dataclass(frozen=True, slots=True)
 class ServerError:
-    """For what the original does not know; where it does, it says SERVER_ERROR and no more."""
+    """A failure that the original does not know; where it does, it says SERVER_ERROR
+    and no more."""
 
     reason: str
 

@@ -395,7 +395,8 @@ class InspectServer(Struct, frozen=True):
 
 
 class InspectQueues(Struct, frozen=True):
-    """By name, in the order of their bytes; those that begin with ``prefix``."""
+    """A list of queues by name, in the order of their bytes, of those that begin with
+    ``prefix``."""
 
     offset: int
     limit: int
@@ -446,7 +447,7 @@ class Requeue(Struct, frozen=True):
 
 
 class RequeueAll(Struct, frozen=True):
-    """The same for up to ``limit`` dead jobs of a queue."""
+    """A requeue of up to ``limit`` dead jobs of a queue."""
 
     name: str
     limit: int

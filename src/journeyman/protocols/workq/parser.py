@@ -365,7 +365,7 @@ class WorkqParser:
             self._pending = _ANSWERED
 
     def _hang_up_unended(self, events: list[commands.Event], line: bytes) -> None:
-        """After a line that does not end as lines of this protocol do."""
+        """Close the connection after a line that does not end as lines of this protocol do."""
         found = protocols.foreign(line)
         if found is None and protocols.is_of_schedule(line):
             events.append(_UNKNOWN)

@@ -331,7 +331,7 @@ def park(tokens: Tokens, flags: Flags, payload: bytes) -> commands.Event:
 
 
 def read_wait(data: bytes) -> commands.JobWait | None:
-    """None: it is not one, or waits for nothing."""
+    """Read the wait of a park. None: it is not one, or waits for nothing."""
     if len(data) > commands.MAX_WAIT_BYTES:
         return None
     try:
@@ -440,7 +440,7 @@ def requeue_all(tokens: Tokens) -> commands.Event:
 
 
 def limit(tokens: Tokens, flags: Flags) -> commands.Event:
-    """Without flags: no limits."""
+    """Read the limits of a queue. Without flags there are no limits."""
     name = read_name(tokens[1])
     if name is None:
         return _NO[commands.Complaint.NAME]
@@ -487,7 +487,7 @@ def result(tokens: Tokens) -> commands.Event:
 
 
 def of_an_id(command: Callable[[bytes], commands.Event]) -> LineReader:
-    """For a command that takes one id, of whatever version, and nothing else."""
+    """Return the reader of a command that takes one id, of whatever version, and nothing else."""
 
     def read(tokens: Tokens) -> commands.Event:
         job_id = read_id(tokens[-1])
@@ -505,7 +505,7 @@ def of_a_name(command: Callable[[str], commands.Event]) -> LineReader:
 
 
 def of_a_page(command: Callable[[int, int], commands.Event]) -> LineReader:
-    """For ``inspect THINGS OFFSET LIMIT``."""
+    """Return the reader of ``inspect THINGS OFFSET LIMIT``."""
 
     def read(tokens: Tokens) -> commands.Event:
         page = _read_page(tokens[2:])
@@ -524,7 +524,7 @@ def queues(tokens: Tokens, flags: Flags) -> commands.Event:
 
 
 def of_a_page_of(command: Callable[[str, int, int], commands.Event]) -> LineReader:
-    """For ``inspect THINGS NAME OFFSET LIMIT``."""
+    """Return the reader of ``inspect THINGS NAME OFFSET LIMIT``."""
 
     def read(tokens: Tokens) -> commands.Event:
         name = read_name(tokens[2])

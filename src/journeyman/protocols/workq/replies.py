@@ -78,7 +78,7 @@ NOT_FOUND = JobMissing()
 
 
 class Leased(NamedTuple):
-    """To lease: a job for the client."""
+    """The reply to a lease: a job for the client."""
 
     job_id: bytes
     name: str
@@ -100,7 +100,7 @@ class LeasedMore(NamedTuple):
 
 
 class LeasedJobs(Struct, frozen=True):
-    """To a lease of several: at least one."""
+    """The reply to a lease of several: at least one job."""
 
     jobs: tuple[LeasedMore, ...]
 
@@ -115,7 +115,7 @@ class Requeued(NamedTuple):
 
 
 class Finished(NamedTuple):
-    """To run and result: how the job went."""
+    """The reply to run and result: how the job went."""
 
     job_id: bytes
     success: bool
@@ -123,7 +123,7 @@ class Finished(NamedTuple):
 
 
 class EndedJobs(NamedTuple):
-    """To a worker: jobs that it has leased, and that others have ended."""
+    """The reply to a worker: jobs that it has leased, and that others have ended."""
 
     jobs: tuple[Finished, ...]
 
@@ -391,14 +391,14 @@ def _rarer_reply_bytes(reply: Reply) -> bytes:
 
 
 def job_list_parts(reply: JobList) -> Iterator[bytes]:
-    """The same bytes in pieces: a hundred jobs may have a megabyte each."""
+    """Yield the reply in pieces: a hundred jobs may have a megabyte each."""
     yield b"+OK %d\r\n" % len(reply.jobs)
     for job in reply.jobs:
         yield _job_block(job)
 
 
 def leased_parts(reply: LeasedJobs) -> Iterator[bytes]:
-    """In pieces as well."""
+    """Yield the reply in pieces."""
     yield b"+OK %d\r\n" % len(reply.jobs)
     for job_id, name, ttr_ms, payload, attempt, fails, max_fails, given_back in reply.jobs:
         head = f"{id_text(job_id)} {name} {ttr_ms} {len(payload)} {attempt} {fails} {max_fails}"
@@ -407,7 +407,7 @@ def leased_parts(reply: LeasedJobs) -> Iterator[bytes]:
 
 
 def step_parts(reply: StepList) -> Iterator[bytes]:
-    """In pieces as well."""
+    """Yield the reply in pieces."""
     yield b"+OK %d\r\n" % len(reply.steps)
     for name, number, value, done_ns in reply.steps:
         head = f"{name} {number} {len(value)} {done_ns}\r\n"

@@ -27,7 +27,8 @@ def salted_id(job_id: bytes, salt: bytes) -> bytes:
 
 
 def stable_id(*parts: str | bytes) -> UUID:
-    """The same id for the same parts, shaped like a random UUID, which the work queue asks for."""
+    """Return the same id for the same parts, shaped like a random UUID, which the work queue asks
+    for."""
     digest = hashlib.sha256()
     for part in parts:
         data = part.encode() if isinstance(part, str) else part

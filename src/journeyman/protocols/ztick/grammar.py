@@ -187,7 +187,7 @@ def read_runner(tokens: Sequence[str]) -> ztick.Runner | str:
 
 
 def read_reporter(tokens: Sequence[str]) -> ztick.Runner | str:
-    """The same for what reports a failure, which may be a mail."""
+    """Read what reports a failure: a runner, or a mail."""
     if tokens and tokens[0] == ztick.codec.MAIL_WORD:
         return _read_mail(tokens[1:])
     return read_runner(tokens)
@@ -488,7 +488,7 @@ def _text(value: Any) -> str:
 
 
 def read_timetable_command(tokens: list[bytes]) -> commands.Event | None:
-    """None: an unknown word, which is passed over in silence."""
+    """Read a TIMETABLE command. None: an unknown word, which is passed over in silence."""
     read = _TIMETABLE_READERS.get(tokens[2]) if len(tokens) > 2 else None
     if read is None:
         return None

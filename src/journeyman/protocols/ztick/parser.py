@@ -342,7 +342,7 @@ class LineBuffer:
         return lines
 
     def _cut_unquoted(self, data: bytes) -> list[bytes]:
-        """Without a quote every LF ends a line."""
+        """Cut the data at every LF, which ends a line if there is no quote."""
         lines = data.split(b"\n")
         self.rest = lines.pop()
         whole = [line.removesuffix(b"\r") for line in lines] if b"\r" in data else lines

@@ -149,7 +149,8 @@ class Access:
         return max(covering, key=len, default="")
 
     def salt_of(self, namespace: str) -> bytes:
-        """For ids that are derived in this namespace; empty for that of everything."""
+        """Return the salt of ids that are derived in this namespace; empty for the namespace of
+        everything."""
         if namespace in ("", config.ALL_NAMESPACES) or not self._known.secret:
             return b""
         return namespace_salt(self._known.secret, namespace)

@@ -101,7 +101,8 @@ class LogLoading(Generic[L]):
         self.loader.add(record)
 
     def add_all(self, files: list[str]) -> RecoveryReport | None:
-        """None: too small, not possible here, or the log needs care."""
+        """Load all files in a helper. None: they are too small, that is not possible here, or the
+        log needs care."""
         if sum(map(self._disk.size, files)) < self._bulk_bytes:
             return None
         try:

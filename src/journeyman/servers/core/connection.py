@@ -361,7 +361,7 @@ class Connection(asyncio.Protocol):
         self._close_if_done()
 
     def _take_run(self, batch: list[Any], window: int) -> None:
-        """From the backlog, whose first event is for the writer, take all that may go with it."""
+        """Take from the backlog, whose first event is for the writer, all that may go with it."""
         backlog = self._backlog
         while backlog and not self._is_alone and self._in_flight < window:
             if type(backlog[0]) in self.for_session:
@@ -527,7 +527,7 @@ class Connection(asyncio.Protocol):
     # -- inside: the client --
 
     def _authenticate(self, secret: bytes) -> None:
-        """Only as the first command: nothing is in flight."""
+        """Check a secret, which comes as the first command: nothing is in flight."""
         access = self._context.access
         if access.tokens is None:
             self._transport.write(self.welcome)

@@ -72,7 +72,7 @@ class DialectWriter(Protocol):
         ...
 
     def fail(self, error: BaseException) -> None:
-        """Nothing can be written any more."""
+        """Note that nothing can be written any more."""
         ...
 
 
@@ -157,7 +157,7 @@ class WriterOwner(Protocol):
         ...
 
     def on_failure(self, error: BaseException) -> None:
-        """Nothing can be written any more."""
+        """Note that nothing can be written any more."""
         ...
 
 
@@ -172,7 +172,7 @@ class Submitter(Protocol):
     """A source of commands: a session, or a call from inside the process."""
 
     def answered(self, answers: list[Any]) -> None:
-        """To the oldest requests that are in flight, in order."""
+        """Take the answers to the oldest requests that are in flight, in order."""
         ...
 
     def room(self) -> None:

@@ -122,7 +122,7 @@ class FollowerProcess:
                     reason = f"the {self._name} cannot be opened ({error})"
 
     async def _wait(self, seconds: float) -> None:
-        """Until this time has passed, or the process has ended."""
+        """Wait until this time has passed, or the process has ended."""
         assert self._child is not None
         try:
             await asyncio.wait_for(self._child.wait(), seconds)

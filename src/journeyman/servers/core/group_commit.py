@@ -187,7 +187,7 @@ class GroupCommit:
             raise
 
     async def idle(self) -> None:
-        """Until everything that was submitted is durable and answered."""
+        """Wait until everything that was submitted is durable and answered."""
         while self.failure is None and (
             self._waiting or self._errands or self._writing or self._retrying or self._is_held
         ):
@@ -196,7 +196,7 @@ class GroupCommit:
             await waiter
 
     def close(self) -> None:
-        """Nothing may be in flight: see ``idle``."""
+        """End the thread; nothing may be in flight: see ``idle``."""
         self._thread.close()
 
     # -- a turn: take, decide, hand on --

@@ -56,7 +56,7 @@ class InternalCall:
         return request_and_reply[-1]
 
     def render_failure(self, *_: Any) -> NotDone:
-        """The same, when the command could not be recorded."""
+        """Return the answer to a command that could not be recorded."""
         return NotDone("the change could not be recorded")
 
     def answered(self, answers: list[Any]) -> None:

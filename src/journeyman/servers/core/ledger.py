@@ -83,7 +83,7 @@ class Ledger:
         return {key: self._states.pop((family, key)) for _, key in keys}
 
     def take_together(self, *families: str) -> list[Record]:
-        """The same of several families, in the order of the ledger."""
+        """Take the records of several families, in the order of the ledger."""
         keys = [key for key in self._states if key[0] in families]
         return [self._states.pop(key) for key in keys]
 
@@ -122,12 +122,13 @@ class Ledger:
         self._log.sync()
 
     def note_quietly(self, record: Record) -> None:
-        """Without a sync, and without a word if that fails: only an extra is lost."""
+        """Append a record without a sync, and without a word if that fails: only an
+        extra is lost."""
         with suppress(JourneymanError):
             self.write([record], sync=False)
 
     async def note(self, records: Sequence[Record]) -> None:
-        """The same from the event loop, for what belongs to no batch."""
+        """Append records that belong to no batch, from the event loop."""
         writing = asyncio.get_running_loop().run_in_executor(None, self.write, records)
         if self._writes is not None:
             # The write goes on even if the one who waits for it is cancelled.
@@ -188,7 +189,7 @@ def open_ledger(
     holders: Holders | None = None,
     writes: WriteWatch | None = None,
 ) -> Ledger | None:
-    """None: there is no place for one, or nothing is kept anyway."""
+    """Open the ledger. None: there is no place for one, or nothing is kept anyway."""
     path = settings.ledger.path
     if not is_used(settings):
         logs = (settings.database.logfile_path, settings.workq.cmdlog_path)

@@ -145,8 +145,8 @@ def command_points(counts: Mapping[tuple[str, str], int]) -> list[Point]:
 
 
 def of_queues(family: Family, prefix: str) -> Family:
-    """With a prefix only the points of queues whose names begin with it: all else counts what
-    belongs to others."""
+    """Return the family as a token sees it: with a prefix only the points of queues whose names
+    begin with it, because all else counts what belongs to others."""
     if not prefix:
         return family
     names = ("queue", "timetable")
@@ -187,7 +187,8 @@ class MeasuredDisk(Disk, Protocol):
 
 
 def measured(disk: Disk, clock: Clock, places: Mapping[str, str]) -> MeasuredDisk:
-    """The same disk. ``places``: the path of each service's log."""
+    """Return the same disk, with its writes measured. ``places``: the path of each
+    service's log."""
     return cast(MeasuredDisk, _TimingDisk(disk, clock, places))
 
 

@@ -70,7 +70,7 @@ def load_namespaces(
 
 
 def _read(content: bytes) -> KnownNamespaces | None:
-    """None: it is not such a file."""
+    """Read the file of the secret. None: it is not such a file."""
     secret, *names = content.decode("utf-8", "surrogateescape").split("\n")
     if not _SECRET.fullmatch(secret):
         return None

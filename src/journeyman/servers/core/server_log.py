@@ -169,7 +169,8 @@ def _one_line(text: str) -> str:
 def tell_recovery(
     messages: ServerLog, report: RecoveryReport, *, path: str = "", queue: str | None = None
 ) -> None:
-    """Nothing, if all files were whole. ``path``, ``queue``: the log as commands name it."""
+    """Report what recovery found; nothing if all files were whole. ``path``, ``queue``: the log as
+    commands name it."""
     for file in report.files:
         if file.sealed_again:
             messages.warn(
@@ -260,7 +261,8 @@ class ServiceManager:
             self._say("WATCHDOG=1")
 
     async def show_life(self, is_alive: Callable[[], bool] = lambda: True) -> None:
-        """Until cancelled. A task of the event loop, so that a loop that hangs sends nothing."""
+        """Send signs of life until cancelled. This is a task of the event loop, so that a loop that
+        hangs sends nothing."""
         while self._watchdog_us:
             if is_alive():
                 self.sign_of_life()

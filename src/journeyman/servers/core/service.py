@@ -162,7 +162,7 @@ class DelayedErrand:
         self._timer: asyncio.TimerHandle | None = None
 
     def set_timer(self) -> None:
-        """After every batch; cheap while nothing is wanted, or the timer runs."""
+        """Set the timer, after every batch; cheap while nothing is wanted, or the timer runs."""
         if self._timer is None and self._is_wanted():
             self._timer = self._loop.call_later(self._delay_s, self._ring)
 

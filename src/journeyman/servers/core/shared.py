@@ -102,7 +102,7 @@ class UnsentBudget:
         self._at_first.pop(sender, None)
 
     def wrote(self, size: int) -> None:
-        """So many bytes were given to some transport."""
+        """Count the bytes that were given to some transport."""
         self._written += size
         if self._written >= self._look_at:
             self._survey(size)
@@ -203,7 +203,7 @@ class Slices:
         self._set_turn()
 
     async def turn(self) -> None:
-        """The same for a coroutine: what it does up to its next await is its slice."""
+        """Give a coroutine a turn: what it does up to its next await is its slice."""
         mine = self._loop.create_future()
         self.ask(partial(_set, mine))
         await mine
@@ -265,8 +265,8 @@ class Shared:
 
 
 def delay_to_second(loop: asyncio.AbstractEventLoop, delay_s: float) -> float:
-    """Until the last whole second within ``delay_s`` from now, of two or more the last even one; as
-    it is if it is less than one."""
+    """Return the delay until the last whole second within ``delay_s`` from now, of two or more the
+    last even one. A delay of less than a second stays as it is."""
     if delay_s < WHOLE_S:
         return delay_s
     now_s, step_s = loop.time(), EVEN_S if delay_s >= EVEN_S else WHOLE_S

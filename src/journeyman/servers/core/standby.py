@@ -156,7 +156,7 @@ class _StandBy:
         return True
 
     def _say(self, message: str) -> None:
-        """Once, not at every try."""
+        """Log a message once, not at every try."""
         if message != self._last_message:
             self._last_message = message
             self._messages.info(message)

@@ -178,7 +178,8 @@ def _split(text: str) -> tuple[str, int | None] | None:
 
 
 def _plain(host: str) -> str:
-    """As it is compared: names without case and final dot, addresses in one spelling."""
+    """Return a host as it is compared: names without case and final dot, addresses in
+    one spelling."""
     host = host.strip().strip("[]").removesuffix(".").lower()
     try:
         return str(ip_address(host))

@@ -172,7 +172,8 @@ async def to_the_end(work: Coroutine[Any, Any, T]) -> T:
 async def _counted(
     request: web.Request, answer: Coroutine[Any, Any, web.StreamResponse]
 ) -> web.StreamResponse:
-    """As long as the work goes on, also if the client has left: its end is bounded like this."""
+    """Count the request as long as the work goes on, also if the client has left: so its end is
+    bounded."""
     try:
         with request["waits"].share_of(request):
             return await answer
@@ -295,7 +296,7 @@ class Routes:
 
 @dataclass(frozen=True, slots=True)
 class _Answer:
-    """As it is before it is encoded for a client, which may take gzip or not."""
+    """An answer before it is encoded for a client, which may take gzip or not."""
 
     status: int
     body: bytes = b""

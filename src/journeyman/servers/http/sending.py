@@ -64,7 +64,8 @@ class HttpSender:
             await self._slices.turn()
 
     async def write(self, response: web.StreamResponse, data: bytes) -> None:
-        """In pieces, because the transport keeps a copy of what it cannot send. All counts."""
+        """Write data in pieces, because the transport keeps a copy of what it cannot send. All of
+        it counts."""
         self._pending += len(data)
         self._budget.wrote(len(data))
         try:
@@ -166,7 +167,7 @@ class Channel:
             self.close()
 
     def close(self) -> None:
-        """Also ends the streams: a server that stops does not wait for them."""
+        """Close the connection and end its streams: a server that stops does not wait for them."""
         for stream in self._streams:
             stream.is_over = True
             stream.wake.set()

@@ -170,7 +170,8 @@ def _closing(console: Console) -> Callable[[web.Application], Awaitable[None]]:
 
 
 def _is_old_change(request: web.Request) -> bool:
-    """By a path of ztick, and to be audited; version 1 and the console see to theirs."""
+    """Return whether the request is a change by a path of ztick, which is to be audited; version 1
+    and the console see to theirs."""
     path = request.path
     is_old = not path.startswith(f"{VERSION_1}/") and not is_console(path)
     is_planning = request.method == "PUT" and path.startswith("/jobs/")
@@ -184,7 +185,7 @@ def _refusal(request: web.BaseRequest, error: ApiError) -> web.Response:
 
 
 def _logger(messages: ServerLog) -> logging.Logger:
-    """For aiohttp: what it has to say becomes a line among the messages."""
+    """Return a logger that turns what aiohttp says into lines among the messages."""
     logger = logging.Logger("journeyman.http", logging.WARNING)
     logger.addHandler(_Complaints(messages))
     return logger
@@ -385,7 +386,7 @@ class _Gate:
         return self._context.access.proxies.client_of(peer, forwarded)
 
     async def _token(self, request: web.Request) -> Token | None:
-        """None: no token is needed."""
+        """Return the token of the request. None: no token is needed."""
         if self._context.access.tokens is None:
             return None
         scheme, _, secret = request.headers.get("Authorization", "").partition(" ")
@@ -459,7 +460,8 @@ class _Connections:
         return protocol
 
     def _is_full(self) -> bool:
-        """Those that are gone do not count: clients may take a connection for each request."""
+        """Return whether too many connections are open. Closed ones do not count, because clients
+        may take a connection for each request."""
         if len(self._since) >= self._max_connections:
             gone = [each for each in self._asked if each.transport is None]
             for protocol in gone:

@@ -331,7 +331,8 @@ class KestrelInquiries:
         }
 
     def _oldest_ms(self, queue: ItemQueue, reader: FanReader) -> int | None:
-        """For how long its oldest unread item has been there; of one on disk, about."""
+        """Return for how long the oldest unread item of a reader has been there; of one on disk,
+        about."""
         oldest = reader.oldest()
         if oldest is None:
             return None
@@ -343,7 +344,8 @@ class KestrelInquiries:
         return max(0, self._clock.now_ns() // NS_PER_MS - added_ms)
 
     def _added_ms(self, queue: ItemQueue, item_id: int) -> int:
-        """As if the items of its segment had come at equal distances."""
+        """Return when an item was added, as if the items of its segment had come at equal
+        distances."""
         for span in self._size_of(queue.name).spans:
             if item_id <= span.last_id:
                 ids = max(1, span.last_id - span.first_id)

@@ -137,7 +137,7 @@ class KestrelServer(Service):
         return self.figures.families()
 
     async def put(self, queue: str, data: bytes) -> str:
-        """For the schedule's rules: why the item could not be put, or nothing."""
+        """Put an item for a rule of the schedule. Returns why that failed, or nothing."""
         reply = await self.writer.ask(Put(queue, 0, data))
         if isinstance(reply, NotDone):
             return reply.reason

@@ -197,7 +197,7 @@ class KestrelDialect(Dialect):
         return run if len(run) > 1 else []
 
     def _decide_run(self, batch: Batch, client: Any, run: list[Any], now_ns: int) -> int:
-        """As many of the run as can be decided in one step; how many that were."""
+        """Decide as many of the run as can be decided in one step. Returns how many that were."""
         said = self._said.get(client, 0)
         most = min(MAX_SAID_BYTES - said, MAX_ALL_SAID_BYTES - self._all_said)
         writes, replies = self._fan_out.decide_run(run, now_ns, client, most)

@@ -78,7 +78,7 @@ def open_series(directory: str, work_log: str, runs: str) -> str:
 
 
 def get_series(wanted: Wanted, figures: list[str]) -> FoundSeries | None:
-    """None: what is asked for is not counted here."""
+    """Return the figures over time. None: what is asked for is not counted here."""
     lane = _series.lanes.get(family_of(wanted.kind))
     if lane is None:
         return None

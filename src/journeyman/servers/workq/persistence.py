@@ -90,7 +90,8 @@ def open_kept_queue(
     ledger: Ledger | None = None,
     holders: Holders | None = None,
 ) -> KeptQueue:
-    """The same as the settings say, with what the ledger has of the work queue; reported."""
+    """Open the queue as the settings say, with what the ledger has of the work queue, and report
+    it."""
     directory, begin_ns = settings.cmdlog_path, clock.monotonic_ns()
     segment_bytes = settings.cmdlog_seg_size_bytes or DEFAULT_SEGMENT_BYTES
     disk.make_dirs(directory)

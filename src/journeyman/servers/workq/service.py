@@ -80,7 +80,7 @@ class WorkqServer(Service):
         return self.figures.families()
 
     async def add(self, job: Add, namespace: str) -> str:
-        """For the schedule's rules: add the job, unless it is there. Why that failed, or "".
+        """Add a job for a rule of the schedule, unless it is there. Returns why that failed, or "".
 
         ``namespace`` is that of the rule: a job of another one with this id is not replaced, and
         its id is taken.

@@ -269,7 +269,7 @@ def wait_for_sync_of(records: Sequence[Record | bytes]) -> WriteWait:
 
 
 def _size_of(record: Record | bytes) -> int:
-    """In the log, about."""
+    """About how many bytes a record takes in the log."""
     if isinstance(record, bytes):
         return len(record)
     if isinstance(record, JobAdded):

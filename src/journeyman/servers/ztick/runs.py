@@ -77,11 +77,11 @@ class RunsOwner(Protocol):
     """The schedule, as far as its runs need it."""
 
     def run_finished(self, finished: RunFinished) -> None:
-        """For the engine; every run that ends by itself."""
+        """Take the end of a run that ended by itself, for the engine."""
         ...
 
     def run_ended(self, effect: StartRun, run: EndedRun) -> None:
-        """The same, for people: how it went."""
+        """Take how a run went, for people."""
         ...
 
     def run_not_started(self, run: EndedRun) -> None:

@@ -334,8 +334,8 @@ class ZtickServer(Service):
     # -- while it runs --
 
     def runs_since(self, since_ns: int) -> Iterator[run_book.EndedRun] | None:
-        """Those of the history, the last one first, to be read in a thread; None: the runs that
-        are remembered reach back as far, or there is no history."""
+        """Return the runs of the history, the last one first, to be read in a thread. None: the
+        runs that are remembered reach back as far, or there is no history."""
         if self._history is None or self.runs.reach_back_to(since_ns):
             return None
         directory = run_book.history_directory(self._settings.history, self._settings.database)

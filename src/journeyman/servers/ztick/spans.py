@@ -8,7 +8,8 @@ from journeyman.servers.ztick.runs import EndedRun
 
 
 class RequestSpan(NamedTuple):
-    """From the moment the writer takes a command up until its answer leaves. Wall time."""
+    """The time from the moment the writer takes a command up until its answer leaves, by the wall
+    clock."""
 
     request_id: bytes
     command: str

@@ -62,7 +62,7 @@ class Exporter(Protocol):
 
 @dataclass(slots=True)
 class RateLimit:
-    """So many a second; what is not used is saved, for a second at most."""
+    """A limit of so many a second; what is not used is saved, for a second at most."""
 
     a_second: int
     left: float

@@ -95,7 +95,7 @@ class ZtickRecorder(Recorder):
 
 
 def _size_of(record: Record | bytes) -> int:
-    """In the log, about; a rule may be as long as a line."""
+    """About how many bytes a record takes in the log; a rule may be as long as a line."""
     if isinstance(record, bytes):
         return len(record)
     is_job = isinstance(record, JobSet | JobRemoved)

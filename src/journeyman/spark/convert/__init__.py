@@ -68,7 +68,7 @@ class Conversion:
     held: DataFrame
 
     def release(self) -> None:
-        """Nothing more will be asked of it."""
+        """Free what was cached: nothing more will be asked of it."""
         self.held.unpersist()
 
     def write(self, output: str, *, force: bool = False) -> None:
@@ -101,7 +101,7 @@ class Loss:
 
 
 def whole_loss(reason: Column) -> Loss:
-    """Nothing of a row is carried over, where there is a reason."""
+    """Return the loss of a whole row, where there is a reason."""
     return Loss(WHOLE_ROW, F.lit(None), reason, reason.isNotNull())
 
 
@@ -409,7 +409,7 @@ def queue_state_to_keyspace(
 def queue_rows_to_keyspace(
     rows: DataFrame, losses: DataFrame, as_of_ns: int
 ) -> tuple[DataFrame, DataFrame]:
-    """The same for rows that another conversion has made: jobs that nobody has touched."""
+    """Convert rows that another conversion has made: jobs that no worker has touched."""
     later = F.col("time_ns") > as_of_ns
     jobs = rows.withColumn("status", F.when(later, F.lit("delayed")).otherwise(F.lit("waiting")))
     jobs = jobs.withColumn("attempts", F.lit(0).cast("long")).withColumn(

@@ -117,7 +117,7 @@ def _head_of(codec: Codec[Any], path: str, size: int) -> bytes:
 
 
 def _zeros_at_end(path: str, size: int) -> int:
-    """With how many zeros a file ends, be they of its last record or behind it."""
+    """Count the zeros with which a file ends, be they of its last record or behind it."""
     end = size
     while end:
         begin = max(0, end - _ZEROS_AT_A_TIME)
@@ -147,7 +147,7 @@ def _with_raw(dialect: str, batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _gaps(spans: Sequence[Span]) -> dict[int, Span]:
-    """By row: what lies between its record and that of the next row."""
+    """Return, by row, what lies between its record and that of the next row."""
     return {
         row: Span(span.file, _end(span), following.offset - _end(span))
         for row, (span, following) in enumerate(pairwise(spans))

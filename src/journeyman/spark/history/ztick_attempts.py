@@ -58,7 +58,8 @@ class RunFile(NamedTuple):
 
 
 def run_directories(options: SourceOptions, elsewhere: Sequence[str] = ()) -> dict[str, str]:
-    """By the name of each ztick log that these options stand for: its runs, if it has any."""
+    """Return, by the name of each ztick log that these options stand for, its runs, if
+    it has any."""
     logs = [log.name for log in find_source_logs(options)]
     if elsewhere:
         if len(logs) != 1 or len(elsewhere) != 1:
@@ -114,7 +115,7 @@ def attempts(records: DataFrame, runs: DataFrame) -> DataFrame:
 
 
 def attempts_of_groups(groups: DataFrame, runs: DataFrame) -> DataFrame:
-    """The same, from ``grouped`` records."""
+    """Return the attempts of ``grouped`` records."""
     text = views.statement("schedule_attempts", given_views=("plans", "runs"))
     # The rest is by job, so the groups meet only once.
     plans = groups.where(~F.col("is_rule")).repartition("_log", "key")

@@ -383,5 +383,5 @@ def _in_chunks(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
 
 
 def reasons_of(feeds: Sequence[Feed]) -> Mapping[str, Exception]:
-    """By path, why logs were left out."""
+    """Return, by path, why logs were left out."""
     return {feed.source.path: feed.error for feed in feeds if feed.error is not None}

@@ -153,7 +153,7 @@ def _without(files: Sequence[DataFile], others: Sequence[DataFile]) -> list[Data
 
 
 def _units(plan: _Plan) -> list[_Unit]:
-    """As many tasks as there is work for."""
+    """Cut the plan into as many tasks as there is work for."""
     found = []
     for dialect, family in FAMILIES.items():
         fresh = sum(file.rows for table in family.records for file in plan.fresh[table])

@@ -292,7 +292,7 @@ def packets(
 
 
 def count_damages(packets: DataFrame) -> int:
-    """In how many places the logs are damaged."""
+    """Count the places in which the logs are damaged."""
     found = packets.agg(F.count_if(F.col("kind") == DAMAGE_KIND)).collect()[0][0]
     return int(found)
 

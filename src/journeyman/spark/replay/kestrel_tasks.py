@@ -144,7 +144,7 @@ class _Checkpoint:
             self.records.append((row["position"], row["length"], record))
 
     def reader(self) -> Reader | None:
-        """As folded; None when the file is not to be trusted."""
+        """Return the reader as folded. None: the file is not to be trusted."""
         if self.is_damaged:
             return None
         self.records.sort(key=lambda each: each[0])

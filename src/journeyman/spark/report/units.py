@@ -89,7 +89,7 @@ def format_length(ns: int) -> str:
 
 
 def format_moment(ns: int) -> str:
-    """To the second, or finer if it is finer, in UTC."""
+    """Write a time to the second, or finer if it is finer, in UTC."""
     moment = moment_at(ns)
     if moment is None:
         return f"{ns} ns"

@@ -265,7 +265,8 @@ def _driver_mb() -> int:
 
 
 def _is_started_by_others() -> bool:
-    """By spark-submit, by someone's own arguments for it, or by this very process."""
+    """Return whether spark-submit, someone's own arguments for it, or this very process has started
+    Java."""
     told = "PYSPARK_GATEWAY_PORT" in os.environ or "PYSPARK_SUBMIT_ARGS" in os.environ
     return told or active_session() is not None
 

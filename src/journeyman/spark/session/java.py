@@ -241,7 +241,7 @@ def local_java_options(java: Java, wanted: str, *, small: bool, log_level: str) 
 
 
 def cluster_java_options(java: Java, wanted: str, *, log_level: str) -> str:
-    """The same for a driver here whose tasks run elsewhere: it is quiet too."""
+    """Return the options of a driver here whose tasks run elsewhere: it is quiet too."""
     return " ".join([*_quiet(java, log_level), wanted]).strip()
 
 

@@ -170,7 +170,7 @@ def check_kestrel_free(disk: sinks_commit.SinkDisk, path: str, queues: Iterable[
 
 
 def commit_kestrel(write: sinks_commit.Write) -> None:
-    """For each queue its segments, and a checkpoint for each reader.
+    """Publish for each queue its segments, and a checkpoint for each reader.
 
         items of a queue        <queue>.<number> ...    rows without a reader
         checkpoint of a reader  <queue>.read.<reader>   rows with one, as they are

@@ -289,7 +289,7 @@ def follows(place: Place, before: Place) -> bool:
 
 
 def describe_place(place: Place) -> str:
-    """For people; long values are cut."""
+    """Name a place for people; long values are cut."""
     texts = [value.hex() if isinstance(value, bytes) else str(value) for value in place]
     return ", ".join(text if len(text) <= 80 else text[:77] + "..." for text in texts)
 

@@ -146,7 +146,7 @@ class JobSender(Protocol):
         ...
 
     def salt(self) -> bytes:
-        """For ids that are derived: no other namespace can take them then."""
+        """Return the salt of derived ids, which no other namespace can take then."""
         ...
 
     def close(self) -> None: ...
@@ -212,7 +212,7 @@ class Pace:
             self.batch = max(1, min(self.batch, int(self._share)))
 
     def keep(self, count: int) -> None:
-        """So many were sent; wait until that many are due."""
+        """Count what was sent, and wait until that many are due."""
         self._sent += count
         if self._share is not None:
             passed_s = (self._clock.monotonic_ns() - self._started_ns) / 1e9

@@ -115,7 +115,7 @@ class ServerWriter(DataSourceArrowWriter):
 
 
 class ServerStreamWriter(DataSourceStreamArrowWriter):
-    """The same for each batch of a stream."""
+    """A writer for each batch of a stream."""
 
     def __init__(self, options: ServerOptions) -> None:
         self._writer = ServerWriter(options)

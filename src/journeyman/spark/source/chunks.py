@@ -64,7 +64,7 @@ def shifted(chunk: Chunk, by: int) -> Chunk:
 
 
 def before(chunk: Chunk, end: int) -> Chunk:
-    """Only the rows that begin before ``end``."""
+    """Return only the rows that begin before ``end``."""
     from journeyman.columnar.arrays import stored_in
 
     offsets = stored_in(chunk.batch.column("offset"))

@@ -419,7 +419,7 @@ def texts(values: Iterable[str | None]) -> arrays.Column:
 
 
 def repeated(value: str | int | None, kind: Any, rows: int) -> arrays.Column:
-    """The same text, number or null in all rows; ``kind`` is its type in Arrow."""
+    """Return a column with one text, number or null in all rows; ``kind`` is its type in Arrow."""
     if value is None:
         nothing: arrays.Column = pa.nulls(rows, kind)
         return nothing

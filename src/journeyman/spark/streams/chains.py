@@ -92,7 +92,7 @@ def survey(options: SourceOptions) -> dict[str, LogSeen]:
 
 
 def looked_again(dialect: str, seen_log: LogSeen) -> LogSeen:
-    """The same log, as it is now; for workq and kestrel without segments begun since."""
+    """Return a log as it is now; for workq and kestrel without segments begun since."""
     return replace(
         seen_log,
         files=seen_files_at(_names(dialect, seen_log.name, (f.path for f in seen_log.files))),
@@ -446,7 +446,8 @@ def _is_resting(newest: offsets.FilePlace, compressed: FileSeen | None) -> bool:
 
 
 def _from_first_item(files: list[FileSeen]) -> list[FileSeen]:
-    """Without empty segments in front: these say nothing of the ids, and go when it is opened."""
+    """Return the files without empty segments in front: these say nothing of the ids, and go when
+    the queue is opened."""
     first = next((at for at, f in enumerate(files) if _item_ids(f.path)[0] is not None), len(files))
     return files[first:]
 
@@ -531,7 +532,7 @@ class Watch:
         return register_stream(offset, self.options.holder, directories)
 
     def needs(self, end: offsets.StreamOffset) -> None:
-        """Nothing that ``end`` speaks of may go before the batch that ends there is done."""
+        """Keep all that ``end`` speaks of until the batch that ends there is done."""
         self._needed |= {each for place in end.logs.values() for each in _places(place)}
 
     def needs_only(self, end: offsets.StreamOffset) -> None:

@@ -100,7 +100,7 @@ class StreamOffset:
     version: int = VERSION
 
     def without_finished(self) -> StreamOffset:
-        """Without files that nothing behind this offset needs."""
+        """Return the offset without files that nothing behind it needs."""
         logs = {name: replace(p, files=p.still_needed()) for name, p in self.logs.items()}
         return replace(self, logs=logs)
 
@@ -306,7 +306,7 @@ class Holes(InputPartition):
 
 
 def holes_between(start: StreamOffset, end: StreamOffset) -> list[Holes]:
-    """At most one partition, for all holes that opened between two offsets."""
+    """Return at most one partition, for all holes that opened between two offsets."""
     before = end.origin or start
     rows: list[dict[str, object]] = []
     for name, place in sorted(end.logs.items()):

@@ -36,7 +36,7 @@ class BatchHost(Protocol):
         ...
 
     async def open_lease_link(self) -> WorkerLink | None:
-        """None: the worker stops."""
+        """Open another connection for leases. None: the worker stops."""
         ...
 
     async def lease(
@@ -54,7 +54,7 @@ class BatchHost(Protocol):
     def run_alone(self, held_job: Held) -> None: ...
 
     def run_batch(self, members: Sequence[Held]) -> None:
-        """In the slot that was taken."""
+        """Run the batch in the slot that was taken."""
         ...
 
     async def pause(self, at_most_s: float) -> None: ...

@@ -431,8 +431,9 @@ def _refused(job_id: str, attempt: int, text: str) -> bytes:
 
 
 def _requests(job_id: str, attempt: int, outcome: outcomes.Outcome, has_token: bool) -> list[bytes]:
-    """With the number of the attempt: if the lease ran out meanwhile and another worker has the
-    job, that one is right. Otherwise it could begin a job whose completion was acknowledged."""
+    """Return the commands that report an outcome, with the number of the attempt: if the lease ran
+    out meanwhile and another worker has the job, that one is right. Otherwise it could begin a job
+    whose completion was acknowledged."""
     flags = f" -attempt={attempt}"
     if isinstance(outcome, outcomes.TaskDone):
         last = _finish("complete", job_id, outcome.result, flags)

@@ -34,7 +34,7 @@ class JobWords:
         self._is_due = False
 
     def note(self, notes: WorkerNotes) -> None:
-        """From any thread."""
+        """Note what the task says, from any thread."""
         self._lines.extend(line[:MAX_TEXT] for line in notes.log)
         if not notes.log:
             self._said = notes

@@ -33,7 +33,8 @@ async def follow_orders(
     facts: Callable[[], dict[str, object]],
     cancel: Callable[[str], None],
 ) -> None:
-    """Until it is cancelled, or ``connect`` gives None: no connection is wanted any more."""
+    """Follow orders until cancelled, or until ``connect`` gives None: no connection is wanted any
+    more."""
     while (link := await connect()) is not None:
         try:
             while True:
@@ -55,7 +56,7 @@ async def follow_orders(
 
 
 def facts_of(queues: Sequence[str], slots: int) -> dict[str, object]:
-    """For people who look at workers; at most two kilobytes."""
+    """Return what people who look at workers want to know, in at most two kilobytes."""
     found: dict[str, object] = {
         "host": socket.gethostname()[:100],
         "pid": os.getpid(),

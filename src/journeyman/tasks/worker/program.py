@@ -73,7 +73,7 @@ def _is_module(name: str) -> bool:
 
 
 def _described(error: Exception) -> str:
-    """In one line, with the line of the source."""
+    """Describe an error in one line, with the line of the source."""
     text = f"{type(error).__name__}: {error}"
     if isinstance(error, SyntaxError):  # says itself where
         return text

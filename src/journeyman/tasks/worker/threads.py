@@ -87,7 +87,7 @@ class ThreadPool:
 
 
 def _leave(work: Work, me: int) -> None:
-    """From here on the work cannot be interrupted."""
+    """Make the work one that cannot be interrupted any more."""
     with work.lock:
         work.thread = None
         if work.error is not None:

@@ -353,7 +353,7 @@ class Worker:
         self._dispatch()
 
     def run_batch(self, members: Sequence[Held]) -> None:
-        """In the slot that was taken."""
+        """Run the batch in the slot that was taken."""
         wanted = [held for held in members if not held.is_cancelled]
         for held in members:
             if held.is_cancelled:
@@ -368,7 +368,7 @@ class Worker:
         self._start(batch)
 
     async def pause(self, at_most_s: float) -> None:
-        """Until a job came or ended, at most so long."""
+        """Wait until a job came or ended, but at most so long."""
         await self._change(at_most_s)
 
     # -- running -----------------------------------------------------------------------------------
@@ -438,7 +438,8 @@ class Worker:
         self._pool.submit(held_job.work)
 
     def _thread_ended(self, held_job: Held, value: Any, error: BaseException | None) -> None:
-        """In the thread: the loop is woken once for all that end meanwhile."""
+        """Note, in the thread, that its work has ended: the loop is woken once for all that end
+        meanwhile."""
         prepared = held_job.prepared
         explained = None if error is None else _explained(prepared, error)
         outcome = running.end_attempt(self._app, prepared, value, explained)
@@ -634,7 +635,7 @@ class Worker:
                     self._touch(held)
 
     def _touch_soon(self, job_id: str) -> None:
-        """From any thread."""
+        """Have the lease renewed soon; called from any thread."""
         held = self._held.get(job_id)
         if held is not None:
             self._loop.call_soon_threadsafe(self._touch, held)
@@ -691,7 +692,7 @@ class Worker:
         return wait_s
 
     async def _set_limits(self) -> None:
-        """Before the first lease. Raises AccessDenied."""
+        """Set the limits of the app's queues, before the first lease. Raises AccessDenied."""
         limits = self._app.limits()
         pause_s, began = FIRST_PAUSE_S, self._loop.time()
         while limits:
@@ -753,7 +754,7 @@ class Worker:
             pause_s = min(pause_s * 2, LAST_PAUSE_S)
 
     async def _change(self, at_most_s: float | None = None) -> None:
-        """Until a job came or ended, or stop() was called."""
+        """Wait until a job came or ended, or stop() was called."""
         self._changed.clear()
         try:
             async with asyncio.timeout(at_most_s):

@@ -142,7 +142,7 @@ class Actions:
         }  # fmt: skip
 
     def read(self, form: Mapping[str, Any]) -> Action:
-        """From a query or a form."""
+        """Read an action from a query or a form."""
         name = str(form.get("action", ""))
         kind = self._kinds.get(name)
         if kind is None:
@@ -326,7 +326,8 @@ class Actions:
         return f"{done} occurrences run again"
 
     async def _redrive(self, call: RouteCall, action: Action) -> str:
-        """As new jobs, whose ids follow from the old ones: sent twice, they are there once."""
+        """Send jobs again as new ones. Their ids follow from the old ones, so jobs that are sent
+        twice are there once."""
         jobs = await self._dead_then(call, action, MOST_IDS)
         sent, salt = 0, self._backend.access.salt_of(call.prefix)
         for job in jobs.jobs:

@@ -50,12 +50,12 @@ def round_above(value: float) -> float:
 
 
 def count_above(value: float) -> float:
-    """The same for what is counted: the lines of the grid stand for whole numbers."""
+    """Return the top of a chart of counts: the lines of the grid stand for whole numbers."""
     return max(5.0, round_above(value))
 
 
 def length_above(ms: float) -> float:
-    """The same for milliseconds: the lines of the grid stand for round times."""
+    """Return the top of a chart of milliseconds: the lines of the grid stand for round times."""
     tops = (LOWER_LINE_PER_TOP * MS_PER_S * line_s for line_s in _LOWER_LINES_S)
     return round_above(ms) if ms <= LONGEST_PLAIN_MS else next((t for t in tops if t >= ms), ms)
 

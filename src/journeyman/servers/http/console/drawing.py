@@ -305,7 +305,7 @@ class Asset:
 
 @cache
 def all_assets() -> dict[str, Asset]:
-    """By their plain names."""
+    """Return the assets by their plain names."""
     folder = files(__package__) / "assets"
     found = {}
     for name in _NAMES:

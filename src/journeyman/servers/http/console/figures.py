@@ -64,7 +64,7 @@ class FigurePages:
     async def charts_for(
         self, request: web.Request, subject: str, range_: TimeRange
     ) -> Shown | None:
-        """None: nobody counts figures here."""
+        """Return the charts of a subject. None: this server counts no figures."""
         query = series.SeriesQuery(
             subject, f"{FIGURES},{series.ERRORS}", str(range_.from_ns), str(range_.until_ns)
         )
@@ -100,7 +100,7 @@ class FigurePages:
     async def _jobs(
         self, request: web.Request, examples: Iterable[series.ExampleJob]
     ) -> list[JobView]:
-        """Those that are still there; jobs of the schedule have pages of their own."""
+        """Return the examples that still exist; jobs of the schedule have pages of their own."""
         found = []
         query = values.MomentQuery(request.query.get("at", ""))
         for job_id in list(dict.fromkeys(example.id for example in examples))[:SHOWN_JOBS]:
@@ -196,7 +196,8 @@ def charts_of(answer: series.SeriesAnswer, summary: series.Summary | None) -> li
 def _lines_of_failures(
     failures: Sequence[float | None], errors: dict[str, list[int]]
 ) -> list[Line]:
-    """Those of the most frequent class of error, and all others; without classes, all."""
+    """Return the failures of the most frequent class of error, and all others; without classes,
+    all."""
     if not errors:
         return [Line("", failures, "wrong", True)]
     main = max(errors, key=lambda name: sum(errors[name]))

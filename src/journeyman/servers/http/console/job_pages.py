@@ -83,7 +83,8 @@ class JobPages:
         return await self._v1.work.jobs(api_call(request, query))
 
     async def _jobs_of_worker(self, request: web.Request, search: Search) -> values.WorkJobs:
-        """Those that it runs now: who ran a job that has ended is seen with the job."""
+        """Return the jobs that a worker runs now; the page of a job names the worker of one that
+        has ended."""
         workers = (await self._v1.work.workers(api_call(request, values.CursorQuery(500)))).workers
         running = [job for each in workers if each.name == search.worker for job in each.jobs]
         found = []
@@ -218,7 +219,7 @@ def _failures_of(drawn: trace.JobTrace | None) -> list[trace.TraceSpan]:
 
 
 def _time_to_go(job: JobView | None, now_ns: int) -> float | None:
-    """In seconds, if the job goes on as fast as it did so far."""
+    """Return the seconds that are left if the job goes on as fast as it did so far."""
     if job is None or job.progress is None or job.state != "leased" or not job.started_ns:
         return None
     done, total, said_ns = job.progress.done, job.progress.total, job.progress.said_ns
@@ -239,7 +240,7 @@ async def _or_none(answer: Any) -> Any:
 
 
 def _by_then(records: list[values.LogRecord], at: str) -> list[values.LogRecord]:
-    """Those that had been written by a moment, if one is given."""
+    """Return the records that had been written by a moment, if one is given."""
     if not at:
         return records
     at_ns = read_moment(at, "at")

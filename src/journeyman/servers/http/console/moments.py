@@ -32,7 +32,7 @@ class ChosenZone:
 
     @property
     def label(self) -> str:
-        """For the frame: the city, without the continent."""
+        """The label in the frame: the city, without the continent."""
         return self.name.rpartition("/")[2].replace("_", " ")
 
     def local(self, unix_ns: int) -> datetime:

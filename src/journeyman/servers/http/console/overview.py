@@ -117,7 +117,7 @@ class Troubles:
         ]  # fmt: skip
 
     async def _of_timetables(self, request: web.Request) -> list[Trouble]:
-        """Those whose last run failed, of the runs that failed lately."""
+        """Return the timetables whose last run failed, of the runs that failed lately."""
         at = shown_moment(request)
         now_ns = moment_or_none(at) or self._backend.clock.now_ns()
         query = values.RunsQuery(success=False, limit=MOST_FAILED, at=at)

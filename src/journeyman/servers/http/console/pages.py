@@ -174,7 +174,8 @@ class Console:
         )  # fmt: skip
 
     async def _overview_then(self, request: web.Request) -> web.StreamResponse:
-        """As the logs have it; what is not known is left out, and why is said."""
+        """Show the overview as the logs have it; what is not known is left out, and the page says
+        why."""
         at, reasons = drawing.shown_moment(request), list[str]()
         counts = schedule = None
         rows: dict[str, Any] = {"dead": (), "due": ()}

@@ -29,7 +29,7 @@ _SIZES = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
 def number(value: float | int | None) -> str:
-    """With thin spaces between thousands; a dash for what is not known."""
+    """Write a number with thin spaces between thousands, and a dash for what is not known."""
     if value is None:
         return UNKNOWN
     if isinstance(value, float) and value != int(value):
@@ -66,7 +66,7 @@ def duration(seconds: float | None) -> str:
 
 
 def few_digits(value: float | None) -> str:
-    """With the two or three digits that count."""
+    """Write a number with the two or three digits that count."""
     if value is None:
         return UNKNOWN
     if value >= 100:
@@ -108,13 +108,13 @@ def away(unix_ns: int, now_ns: int) -> str:
 
 @pass_context
 def moment(context: Context, unix_ns: int | None) -> str:
-    """To the millisecond, in the zone of the page."""
+    """Write a time to the millisecond, in the zone of the page."""
     return UNKNOWN if unix_ns is None else moments.to_the_millisecond(unix_ns, context["zone"])
 
 
 @pass_context
 def brief(context: Context, unix_ns: int | None) -> str:
-    """For a table: the time of day, with the day unless it is today."""
+    """Write a time for a table: the time of day, with the day unless it is today."""
     if unix_ns is None:
         return UNKNOWN
     return moments.short_time(unix_ns, context["now_ns"], context["zone"])
@@ -135,7 +135,7 @@ def is_text(data: bytes) -> bool:
 
 
 def text_of_bytes(data: bytes) -> str:
-    """As they are, or in base64."""
+    """Return bytes as text, or in base64 if they are none."""
     return next(iter(wire.text_or_base64("", data).values()))
 
 
@@ -164,7 +164,7 @@ _FAILURE = msgspec.json.Decoder(TaskFailure)
 
 
 def failure_of(result: bytes | None) -> TaskFailure | None:
-    """None: the worker wrote something else."""
+    """Read the failure of a task. None: the worker wrote something else."""
     return _read(_FAILURE, result)
 
 
@@ -178,7 +178,7 @@ def _read(decoder: msgspec.json.Decoder[_T], data: bytes | None) -> _T | None:
 
 
 def payload_line(payload: bytes) -> str:
-    """For a row: task and arguments, or the payload."""
+    """Return a payload for a row: task and arguments, or the payload."""
     call = call_of(payload)
     if call is None:
         return text_of_bytes(payload) if is_text(payload) else "binary"
@@ -194,7 +194,7 @@ def wait_words(wait: JobWait) -> str:
 
 
 def error_line(result: bytes | None) -> str:
-    """For a row: the error and its message, or what the worker wrote."""
+    """Return an error for a row: its class and message, or what the worker wrote."""
     if not result:
         return "no attempts left"
     failure = failure_of(result)

@@ -190,7 +190,7 @@ class ServerRoutes:
     # -- figures --
 
     async def measure(self) -> values.Figures:
-        """From the engines and the disk, as they are now; rates are since the last measure."""
+        """Measure the engines and the disk as they are now; rates are since the last measure."""
         backend = self._backend
         stats = backend.schedule.stats()
         schedule = {name: getattr(stats, name) for name in _SCHEDULE_FIGURES}

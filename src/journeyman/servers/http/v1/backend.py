@@ -138,7 +138,8 @@ class HttpBackend:
         return reply
 
     async def ask_work(self, call: RouteCall, command: Any, at_ns: int | None = None) -> Any:
-        """Also commands that wait: the client leaves if the request is cancelled.
+        """Ask the work queue, also with commands that wait: the client leaves if the request is
+        cancelled.
 
         ``at_ns``: ask the work queue as it was then, with a command that only looks.
         """
@@ -191,7 +192,7 @@ class HttpBackend:
         return absolute(settings.cmdlog_path), self._ledger_path()
 
     def schedule_log(self) -> tuple[str, str]:
-        """The same of the schedule, whose times are in the ledger."""
+        """Return the paths of the log of the schedule and of the ledger, which has its times."""
         if self.ledger is None or not self.schedule.has_log:
             raise ApiError(422, NO_TIMES, "no_times")
         return absolute(self.settings.database.logfile_path), self._ledger_path()

@@ -209,7 +209,8 @@ class LogRoutes:
         return values.LogRecords(found)
 
     def _of_scheduled_job(self, log: str, identifier: str) -> list[values.LogRecord]:
-        """With the times that the ledger has for them."""
+        """Return the records of a job of the schedule, with the times that the ledger
+        has for them."""
         disk, settings = self._backend.disk, self._backend.settings
         found = records.of_scheduled_job(disk, log, identifier)
         has_ledger = self._backend.ledger is not None

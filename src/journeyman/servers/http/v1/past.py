@@ -183,7 +183,7 @@ class PastRoutes:
         return found
 
     async def lake_days(self, call: RouteCall, lake: str) -> list[LakeDay]:
-        """For the page of reports."""
+        """Return the days of a lake, for the page of reports."""
         days: list[LakeDay] = await self._backend.ask_past(call, "lake_days", lake, SHOWN_DAYS)
         return days
 

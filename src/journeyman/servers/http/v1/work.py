@@ -227,8 +227,8 @@ class WorkRoutes:
     # -- changing --
 
     async def add(self, call: RouteCall) -> values.Added:
-        """With an Idempotency-Key and no id, the key decides the id: a repeat after a restart
-        finds the job there and says so."""
+        """Add a job. With an Idempotency-Key and no id, the key decides the id: a repeat after a
+        restart finds the job there and says so."""
         body: values.AddJob = call.body
         key = call.request.headers.get("Idempotency-Key")
         job_id = self._new_id(call, body.id, key)
@@ -312,7 +312,8 @@ class WorkRoutes:
         return values.LeaseAnswer(jobs[0], jobs)
 
     async def run(self, call: RouteCall) -> values.ResultAnswer:
-        """As ``run`` on the port: not recorded, and dropped when its client has left."""
+        """Run a job as ``run`` on the port does: it is not recorded, and dropped when its client
+        has left."""
         body: values.RunBody = call.body
         payload = _payload(body.payload, body.payload_base64, "payload")
         run = commands.RunJob(
