@@ -44,7 +44,7 @@ def main() -> None:
         demo = subprocess.Popen([sys.executable, "-m", *command])
         try:
             time.sleep(WARM_UP_S)
-            dead = ask("/v1/work/jobs?queue=billing&state=dead&limit=1")["jobs"][0]["id"]
+            dead = ask("/v1/work/jobs?queue=billing&state=dead")["jobs"][-1]["id"]  # of the history
             with sync_playwright() as playwright:
                 chromium = shutil.which("chromium") or shutil.which("chromium-browser")
                 browser = playwright.chromium.launch(executable_path=chromium, args=FLAGS)

@@ -132,11 +132,25 @@ def test_a_slow_task_is_two_clicks_away(visitor, server, api):
     assert visitor.serious() == []
 
 
-def test_who_runs_what(visitor, api):
-    hand = Hand(visitor.open("/"))
-    hand.follow(hand.page.locator("nav").get_by_role("link", name="Workers"))
-    expect(hand.page.locator("main")).to_contain_text("journeyman worker shop:app")
-    assert hand.clicks == 1
+def test_who_runs_what(visitor, server, api):
+    api.add("op.who", call_of("op.who_task", 7))
+    api.ask("POST", "/v1/work/lease", {"queues": ["op.who"], "worker": "who-1"})
+    facts = json.dumps({"host": "anvil", "queues": ["op.who"], "slots": 2}).encode()
+    with socket.create_connection(("127.0.0.1", WORK_PORT), timeout=60) as worker:
+        worker.sendall(b"worker who-1 60000 %d\r\n%b\r\n" % (len(facts), facts))
+
+        def known() -> bool:
+            return bool(api.ask("GET", "/v1/work/workers")["workers"])
+
+        server.wait_until(known, "the worker has said what it is")
+        hand = Hand(visitor.open("/"))
+        hand.follow(hand.page.locator("nav").get_by_role("link", name="Workers"))
+        row = hand.page.locator("#worker-who-1")
+        expect(row.get_by_role("link", name="op.who_task(7)")).to_be_visible()
+        expect(row).to_contain_text("1/2")
+        expect(hand.page.locator("h1")).to_have_text("1 of 1 worker is at work.")
+        assert hand.clicks == 1
+        assert visitor.serious() == []
 
 
 def test_throughput_of_yesterday(visitor, server, api):
