@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import Iterator
+import sys
+import time
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -22,7 +24,7 @@ from tests.support.servers.task_worker import WorkerProcess
 from tests.support.servers.workq_process import WorkqProcess
 
 TASKS = """
-import asyncio, os, pathlib, time
+import asyncio, os, pathlib, subprocess, time
 import journeyman as jm
 
 app = jm.App(lease=30)
@@ -52,6 +54,14 @@ async def run_async(name: str) -> None:
         await asyncio.sleep(600)
     finally:
         note(f"{name} was cancelled")
+
+@app.task(name="program")
+def program(seconds: float) -> None:
+    subprocess.run(f"echo $$ >> programs; sleep {seconds} & echo $! >> programs; wait", shell=True)
+
+@app.task(name="limited", timeout=0.3)
+def limited(seconds: float) -> None:
+    program.function(seconds)
 
 @app.task(name="pid")
 def pid() -> int:
@@ -106,7 +116,7 @@ def url(server) -> str:
 def app(url) -> Iterator[jm.App]:
     """It only sends."""
     with closing(jm.App(url)) as app:
-        for name in ("sync", "async", "echo", "watched", "total"):
+        for name in ("sync", "async", "echo", "watched", "total", "program", "limited"):
             app.task(name=name)(lambda value: None)
         yield app
 
@@ -160,6 +170,39 @@ async def _cancel(job: jm.Job[Any]) -> bool:
     assert await job.astate() == "cancelled"
     await job._broker.aclose()
     return is_cancelled
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="Linux lists the children of a thread")
+@pytest.mark.parametrize("name", ["program", "limited"])
+def test_the_programs_of_an_interrupted_job_end_with_it(app, worker, place, name):
+    """A thread that waits for a program cannot be interrupted; a shell leaves its command."""
+    started = place / "programs"
+    started.unlink(missing_ok=True)
+    job = app.tasks[name].send(600.0)
+    until(lambda: started.exists() and len(started.read_text().split()) == 2)
+    if name == "program":
+        assert job.cancel()
+        worker.wait_for(f"INFO cancelled program id={job.id}")
+    else:
+        with pytest.raises(jm.JobFailed, match="JobTimeout"):
+            job.result(timeout=60)
+    for pid in map(int, started.read_text().split()):
+        until(lambda pid=pid: not is_running(pid))  # type: ignore[misc]
+
+
+def is_running(pid: int) -> bool:
+    """Return whether this process is there, and not only as a zombie that its parent leaves."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
 
 
 def test_a_cancelled_job_of_a_chain_ends_the_chain(app, worker, place, server):

@@ -2,6 +2,7 @@
 
     pool.submit(work)            a thread calls it ; started when needed, at most ``size`` at a time
     pool.interrupt(work, error)  raises error inside of it, as soon as it runs Python code again
+    pool.signal_programs(work)   what it has started and waits for gets a signal (programs.py)
     pool.abandon(work)           a thread that does not react is left alone and replaced
 
 Threads are daemons: one that hangs in a system call does not keep the worker from ending.
@@ -15,11 +16,13 @@ from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Any
 
+from journeyman.tasks.worker.programs import seconds_since_boot, signal_programs
+
 
 class Work:
     """A function to be called once, by some thread; ``ended`` gets what it returns or raises."""
 
-    __slots__ = ("call", "ended", "error", "is_abandoned", "lock", "thread")
+    __slots__ = ("begun_s", "call", "ended", "error", "is_abandoned", "lock", "native", "thread")
 
     def __init__(
         self, call: Callable[[], Any], ended: Callable[[Any, BaseException | None], None]
@@ -28,6 +31,8 @@ class Work:
         self.ended = ended
         self.lock = threading.Lock()
         self.thread: int | None = None  # the thread that runs it now
+        self.native = 0  # what the kernel calls this thread
+        self.begun_s = 0.0  # since the boot
         self.error: type[BaseException] | None = None  # it was interrupted with
         self.is_abandoned = False
 
@@ -54,6 +59,12 @@ class ThreadPool:
             if work.thread is not None:
                 _raise_in(work.thread, error)
 
+    def signal_programs(self, work: Work, number: int) -> None:
+        """Send this signal to the programs that the function has started and that still run."""
+        with work.lock:  # so that the thread does not go on to other work meanwhile
+            if work.thread is not None:
+                signal_programs(work.native, work.begun_s, number)
+
     def abandon(self, work: Work) -> None:
         """Start another thread in place of the one that does not come back from this."""
         with self._count:
@@ -66,14 +77,15 @@ class ThreadPool:
             self._waiting.put(None)
 
     def _run(self) -> None:
-        me = threading.get_ident()
+        me, native = threading.get_ident(), threading.get_native_id()
         while (work := self._waiting.get()) is not None:
             value, error = None, None
             try:
                 with work.lock:
                     if work.error is not None:  # interrupted before it began
                         raise work.error
-                    work.thread = me
+                    work.thread, work.native = me, native
+                    work.begun_s = seconds_since_boot()
                 value = work.call()
                 _leave(work, me)
             except BaseException as raised:  # noqa: BLE001 - also an interruption that came late

@@ -23,6 +23,7 @@ import logging
 import math
 import os
 import random
+import signal
 import socket
 import time
 from collections import deque
@@ -59,7 +60,8 @@ Kind = Literal["threads", "asyncio"]
 WAIT_MS = 3_600_000  # how long one lease may wait
 AHEAD_S = 0.05  # jobs expected to start within this time are leased ahead
 MAX_AHEAD = 256
-STUCK_S = 5.0  # after its timeout a thread has so long to react
+PROGRAMS_S = 0.5  # after its timeout a thread has so long to end the programs that it started
+STUCK_S = 5.0  # and so long to react at all
 FIRST_PAUSE_S, LAST_PAUSE_S = 0.1, 5.0  # between attempts to connect
 RELAY_S = 1.0  # between two looks into an outbox that has nothing to send
 BURST_WAIT_S = 10.0  # for a server that cannot be reached; without burst: for as long as it takes
@@ -453,12 +455,22 @@ class Worker:
             self._end(*self._ended.popleft())
 
     def _time_out(self, held_job: Held) -> None:
+        self._interrupt(held_job, JobTimeout)
+
+    def _interrupt(self, held_job: Held, error: type[JobTimeout | JobCancelled]) -> None:
         assert held_job.work is not None
-        self._pool.interrupt(held_job.work, JobTimeout)
-        held_job.timer = self._loop.call_later(STUCK_S, self._give_up, held_job)
+        self._pool.interrupt(held_job.work, error)
+        held_job.timer = self._loop.call_later(PROGRAMS_S, self._end_programs, held_job)
+
+    def _end_programs(self, held_job: Held) -> None:
+        """The thread runs no Python code; it may wait for a program."""
+        assert held_job.work is not None
+        self._pool.signal_programs(held_job.work, signal.SIGTERM)
+        held_job.timer = self._loop.call_later(STUCK_S - PROGRAMS_S, self._give_up, held_job)
 
     def _give_up(self, held_job: Held) -> None:
         assert held_job.work is not None
+        self._pool.signal_programs(held_job.work, signal.SIGKILL)
         self._pool.abandon(held_job.work)
         limit = held_job.prepared.options.timeout_s
         late = "was cancelled" if held_job.is_cancelled else f"took longer than {limit:g} s"
@@ -492,8 +504,7 @@ class Worker:
         if held.work is not None:
             if held.timer is not None:
                 held.timer.cancel()
-            self._pool.interrupt(held.work, JobCancelled)
-            held.timer = self._loop.call_later(STUCK_S, self._give_up, held)
+            self._interrupt(held, JobCancelled)
 
     async def _run_on_loop(self, held_job: Held) -> None:
         prepared = held_job.prepared
