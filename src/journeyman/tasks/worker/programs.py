@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 
 _PROC = Path("/proc")
-_START_FIELD = 19  # of /proc/PID/stat, after the name: when the process was started
+_START_FIELD = 19  # the time of the start in /proc/PID/stat, counted after the name
 _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 

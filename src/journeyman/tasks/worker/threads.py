@@ -31,8 +31,8 @@ class Work:
         self.ended = ended
         self.lock = threading.Lock()
         self.thread: int | None = None  # the thread that runs it now
-        self.native = 0  # what the kernel calls this thread
-        self.begun_s = 0.0  # since the boot
+        self.native = 0  # the kernel's number of this thread
+        self.begun_s = 0.0  # seconds since the boot
         self.error: type[BaseException] | None = None  # it was interrupted with
         self.is_abandoned = False
 
