@@ -12,7 +12,16 @@ from hypothesis import strategies as st
 
 from journeyman.disk import RealDisk
 from journeyman.formats import workq
-from journeyman.servers.series.answers import Wanted, read_series, summarize
+from journeyman.servers.series.answers import (
+    MAX_OTHERS,
+    FoundSummary,
+    Page,
+    Wanted,
+    count_lately,
+    read_series,
+    summarize,
+    turn_to_page,
+)
 from journeyman.servers.series.cells import (
     MAX_ERRORS,
     MAX_EXAMPLES,
@@ -267,6 +276,39 @@ def test_more_names_than_there_is_room_for_are_counted_together(
     rows = summarize(lane, Wanted("queue", "", "", BORN_S, BORN_S + 300, 0))
     assert len(rows) == 11
     assert {row.name: row.cell.added for row in rows}[OTHERS] == 40
+
+
+def test_a_queue_names_few_of_very_many_tasks(tmp_path: Path):
+    payloads = [b'{"v":1,"task":"t%03d","args":[]}' % number for number in range(MAX_OTHERS + 20)]
+    records = [added(n, 0, payload=payload) for n, payload in enumerate(payloads)]
+    lane = followed(work_lane_of(write_workq(tmp_path / "log", records), tmp_path, BORN_S + 300))
+    (row,) = summarize(lane, Wanted("queue", "", "", BORN_S, BORN_S + 300, 0))
+    assert row.others == [f"t{number:03}" for number in range(MAX_OTHERS)]
+
+
+def test_classes_of_errors_that_never_end_are_counted_together(tmp_path: Path):
+    """Each minute has some that no other has: a list of steps for each would fill the memory."""
+    records: list[workq.Record] = []
+    for n in range(200):
+        at = added(n, n * 20 + 1)
+        failure = b'{"error": "E%d"}' % n
+        finished = workq.JobFinished(at.logged, at.job_id, workq.Command.FAIL, failure)
+        records += [added(n, n * 20), event("start_attempt", n, n * 20), finished]
+    lane = followed(work_lane_of(write_workq(tmp_path / "log", records), tmp_path, BORN_S + 7000))
+    found = read_series(lane, wanted("work", BORN_S, BORN_S + 4020), ["failures"])
+    assert len(found.errors) == MAX_ERRORS + 1
+    steps = zip(*found.errors.values(), strict=True)
+    assert [sum(step) for step in steps] == found.figures["failures"]
+
+
+def test_rows_are_sorted_and_paged():
+    rows = [FoundSummary(f"q{n}", Cell(added=n % 3, started=n), [], []) for n in range(6)]
+    assert turn_to_page(rows, Page("", "name", 4, 3)) == (rows[4:], 6)
+    page, total = turn_to_page(rows, Page("q", "-added", 0, 3))
+    assert ([row.name for row in page], total) == (["q2", "q5", "q1"], 6)
+    assert turn_to_page(rows, Page("x", "-added", 0, 3)) == ([], 0)
+    rows[1].cell.errors = {"ValueError": 2}
+    assert count_lately(rows, rows[:2]) == ({"q1": 1, "q0": 0}, {"ValueError": 2})
 
 
 def test_names_that_no_job_has_any_more_make_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

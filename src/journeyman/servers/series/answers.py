@@ -12,12 +12,20 @@ Steps of less than an hour are made of minutes, which are known for two days; lo
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Final
 
 from msgspec import Struct
 
-from journeyman.servers.series.cells import DEPTHS, Cell, CellBlock, key_parts
+from journeyman.servers.series.cells import (
+    DEPTHS,
+    MAX_ERRORS,
+    OTHERS,
+    Cell,
+    CellBlock,
+    key_parts,
+)
 from journeyman.servers.series.figures import Value, figure
 from journeyman.servers.series.files import KEPT_MINUTES_S
 from journeyman.servers.series.follower import AnyLane
@@ -29,6 +37,8 @@ STEPS_S: Final = (60, 300, 600, 1800, HOUR_S, 6 * HOUR_S, DAY_S)
 USUAL_POINTS: Final = 300
 MAX_POINTS: Final = 5_000
 TREND_POINTS: Final = 30
+MAX_OTHERS: Final = 100  # names of others in a row
+MAX_FACETS: Final = 1_000  # names that a list of facets has
 
 
 class Wanted(Struct):
@@ -54,12 +64,21 @@ class FoundSeries(Struct):
     as_of_ns: int
 
 
+class Page(Struct):
+    """Rows whose name begins with ``prefix``, sorted by name or by the largest of a figure."""
+
+    prefix: str
+    sort: str
+    skipped: int
+    limit: int
+
+
 class FoundSummary(Struct):
     """One thing in a range of time: all of it in one cell, and the ends of attempts over time."""
 
     name: str
     cell: Cell
-    others: list[str]  # queues of a task, tasks of a queue, timetables of a rule
+    others: list[str]  # queues of a task, tasks of a queue, timetables of a rule; the first of them
     trend: list[int]
 
 
@@ -106,13 +125,45 @@ def read_series(lane: AnyLane, wanted: Wanted, figures: Sequence[str]) -> FoundS
             ]
             for name in figures
         },
-        {
-            error: [cell.errors.get(error, 0) for cell in cells]
-            for error in sorted({error for cell in cells for error in cell.errors})
-        },
+        _errors_of(cells),
         lane.known_from_s(),
         lane.read_to_end_ns,
     )
+
+
+def _errors_of(cells: Sequence[Cell]) -> dict[str, list[int]]:
+    """Failures in each step, of the classes with most of them; each cell may name others."""
+    total = Counter[str]()
+    for cell in cells:
+        total.update(cell.errors)
+    of_others = total.pop(OTHERS, 0)
+    shown = sorted(error for error, _ in total.most_common(MAX_ERRORS))
+    found = {error: [cell.errors.get(error, 0) for cell in cells] for error in shown}
+    if of_others or len(total) > len(shown):
+        named = [sum(counts) for counts in zip(*found.values(), strict=True)] or [0] * len(cells)
+        all_errors = [sum(cell.errors.values()) for cell in cells]
+        found[OTHERS] = [whole - part for whole, part in zip(all_errors, named, strict=True)]
+    return found
+
+
+def turn_to_page(rows: list[FoundSummary], page: Page) -> tuple[list[FoundSummary], int]:
+    """Return the rows of a page, and how many there are in all pages."""
+    rows = [row for row in rows if row.name.startswith(page.prefix)]
+    if page.sort != "name":
+        by = page.sort.removeprefix("-")
+        rows.sort(key=lambda row: -(figure(row.cell, by) or 0))
+    return rows[page.skipped : page.skipped + page.limit], len(rows)
+
+
+def count_lately(
+    of_queues: list[FoundSummary], of_tasks: list[FoundSummary]
+) -> tuple[dict[str, int], dict[str, int]]:
+    """Return attempts by task, and failures by class of error: those with most."""
+    tasks = Counter({row.name: row.cell.started for row in of_tasks})
+    errors = Counter[str]()
+    for row in of_queues:
+        errors.update(row.cell.errors)
+    return dict(tasks.most_common(MAX_FACETS)), dict(errors.most_common(MAX_FACETS))
 
 
 def summarize(lane: AnyLane, wanted: Wanted) -> list[FoundSummary]:
@@ -143,7 +194,7 @@ def summarize(lane: AnyLane, wanted: Wanted) -> list[FoundSummary]:
             row.trend[max(at, 0)] += cell.completed + cell.failed + cell.timed_out + cell.cut_off
             others[name][parts[other]] = None
     for name, row in found.items():
-        row.others = sorted(other for other in others[name] if other)
+        row.others = sorted(other for other in others[name] if other)[:MAX_OTHERS]
     for key, depth in lane.counts.depths.items():  # as they are now
         row = found.get(key_parts(key)[own])
         if row is not None and is_wanted(key):

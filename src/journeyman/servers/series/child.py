@@ -18,9 +18,12 @@ from journeyman.servers.core.following import prepare_following, refusing, say
 from journeyman.servers.series.answers import (
     FoundSeries,
     FoundSummary,
+    Page,
     Wanted,
+    count_lately,
     read_series,
     summarize,
+    turn_to_page,
 )
 from journeyman.servers.series.cells import RUNS, WORK, family_of
 from journeyman.servers.series.files import SeriesFiles
@@ -86,7 +89,17 @@ def get_series(wanted: Wanted, figures: list[str]) -> FoundSeries | None:
         return read_series(lane, wanted, figures)
 
 
-def get_summaries(wanted: Wanted) -> list[FoundSummary]:
+def get_summaries(wanted: Wanted, page: Page) -> tuple[list[FoundSummary], int]:
+    """Return the rows of a page, and how many there are: all of them would stop the server for as
+    long as it reads them."""
+    return turn_to_page(_summaries(wanted), page)
+
+
+def get_lately(of_queues: Wanted, of_tasks: Wanted) -> tuple[dict[str, int], dict[str, int]]:
+    return count_lately(_summaries(of_queues), _summaries(of_tasks))
+
+
+def _summaries(wanted: Wanted) -> list[FoundSummary]:
     lane = _series.lanes.get(family_of(wanted.kind))
     if lane is None:
         return []

@@ -20,7 +20,7 @@ from journeyman.servers.http.routes import Route, RouteCall
 from journeyman.servers.http.v1.backend import HttpBackend
 from journeyman.servers.http.v1.values import Limit, Prefix
 from journeyman.servers.series import answers
-from journeyman.servers.series.answers import FoundSeries, FoundSummary, Wanted
+from journeyman.servers.series.answers import FoundSeries, FoundSummary, Page, Wanted
 from journeyman.servers.series.cells import WORK, Example, family_of
 from journeyman.servers.series.figures import FIGURES, figure
 from journeyman.units import DAY_S, MS_PER_S, NS_PER_S, US_PER_S
@@ -112,7 +112,7 @@ class Summary(Struct):
     """The work of a queue, task, rule or timetable in a range of time, in milliseconds;
     ``per_s`` are attempts that ended per second, ``trend`` how many ended in each thirtieth of the
     range; depths are those of now. ``others`` are the queues of a task, the tasks of a queue, the
-    timetables of a rule, the rules of a timetable."""
+    timetables of a rule, the rules of a timetable: the first hundred of them."""
 
     name: str
     others: list[str]
@@ -232,25 +232,25 @@ class SeriesRoutes:
 
     async def _summaries(self, call: RouteCall, kind: str, query: SummariesQuery) -> Summaries:
         wanted = self._wanted(call, kind, "", query.begin, query.to)
-        found: list[FoundSummary] = await self._ask("get_summaries", wanted)
-        seconds = wanted.to_s - wanted.from_s
-        rows = [_summary(row, seconds) for row in found if row.name.startswith(query.prefix)]
-        if query.sort != "name":
-            by = query.sort.removeprefix("-")
-            rows.sort(key=lambda row: -(getattr(row, by) or 0))
         skipped = _read_offset(query.cursor)
-        page = rows[skipped : skipped + query.limit]
+        asked = Page(query.prefix, query.sort, skipped, query.limit)
+        found, total = await self._summaries_of(wanted, asked)
+        page = [_summary(row, wanted.to_s - wanted.from_s) for row in found]
         end = skipped + len(page)
-        following = fields.cursor_of(end.to_bytes(4)) if end < len(rows) else None
+        following = fields.cursor_of(end.to_bytes(4)) if page and end < total else None
         return Summaries(
-            kind, wanted.from_s * NS_PER_S, wanted.to_s * NS_PER_S, page, len(rows), following
+            kind, wanted.from_s * NS_PER_S, wanted.to_s * NS_PER_S, page, total, following
         )
+
+    async def _summaries_of(self, wanted: Wanted, page: Page) -> tuple[list[FoundSummary], int]:
+        found: tuple[list[FoundSummary], int] = await self._ask("get_summaries", wanted, page)
+        return found
 
     async def _detail(self, call: RouteCall, kind: str, name: str) -> Detail:
         if kind not in answers.KINDS:
             raise ApiError(404, f"there are figures of {', '.join(answers.KINDS)}", "not_found")
         wanted = self._wanted(call, kind, name, call.query.begin, call.query.to)
-        found: list[FoundSummary] = await self._ask("get_summaries", wanted)
+        found, _ = await self._summaries_of(wanted, Page("", "name", 0, 1))
         if not found:
             raise ApiError(404, f"nothing happened to this {kind} in that time", "not_found")
         cell, family = found[0].cell, family_of(kind)

@@ -353,8 +353,8 @@ class WorkJobs(Struct):
 
 class WorkFacets(Struct):
     """Counts of jobs. ``states`` and ``queues`` (those with most jobs) are exact; ``workers`` have
-    so many running jobs, and none are known in the past. ``tasks`` and ``errors`` count attempts
-    that started, and failures, in the last day; null: figures over time are off."""
+    so many running jobs, and none are known in the past. ``tasks`` and ``errors`` (those with most)
+    count attempts that started, and failures, in the last day; null: figures over time are off."""
 
     states: dict[str, int]
     queues: dict[str, int]

@@ -168,17 +168,15 @@ class WorkRoutes:
         if backend.series is None:
             return None, None
         to_s = (at_ns or backend.clock.now_ns()) // NS_PER_S + 1
-        asked = Wanted("queue", queue, call.prefix, to_s - DAY_S, to_s, 0)
+        span = (call.prefix, to_s - DAY_S, to_s, 0)
+        asked = Wanted("queue", queue, *span), Wanted("task", "", *span, queue)
         try:
-            of_queues = await backend.series.ask("get_summaries", asked)
-            asked = Wanted("task", "", call.prefix, to_s - DAY_S, to_s, 0, queue)
-            of_tasks = await backend.series.ask("get_summaries", asked)
+            found: tuple[dict[str, int], dict[str, int]] = await backend.series.ask(
+                "get_lately", *asked
+            )
         except HelperFailed:
             return None, None
-        errors = Counter[str]()
-        for row in of_queues:
-            errors.update(row.cell.errors)
-        return {row.name: row.cell.started for row in of_tasks}, dict(errors)
+        return found
 
     async def job(self, call: RouteCall) -> replies.JobView:
         return await self._backend.see_job(call, _id(call), moment_of_query(call.query.at))
