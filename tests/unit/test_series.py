@@ -15,7 +15,7 @@ from journeyman.formats import workq
 from journeyman.servers.series.answers import (
     MAX_OTHERS,
     FoundSummary,
-    Page,
+    PageOfRows,
     Wanted,
     count_lately,
     read_series,
@@ -303,10 +303,10 @@ def test_classes_of_errors_that_never_end_are_counted_together(tmp_path: Path):
 
 def test_rows_are_sorted_and_paged():
     rows = [FoundSummary(f"q{n}", Cell(added=n % 3, started=n), [], []) for n in range(6)]
-    assert turn_to_page(rows, Page("", "name", 4, 3)) == (rows[4:], 6)
-    page, total = turn_to_page(rows, Page("q", "-added", 0, 3))
+    assert turn_to_page(rows, PageOfRows("", "name", 4, 3)) == (rows[4:], 6)
+    page, total = turn_to_page(rows, PageOfRows("q", "-added", 0, 3))
     assert ([row.name for row in page], total) == (["q2", "q5", "q1"], 6)
-    assert turn_to_page(rows, Page("x", "-added", 0, 3)) == ([], 0)
+    assert turn_to_page(rows, PageOfRows("x", "-added", 0, 3)) == ([], 0)
     rows[1].cell.errors = {"ValueError": 2}
     assert count_lately(rows, rows[:2]) == ({"q1": 1, "q0": 0}, {"ValueError": 2})
 

@@ -18,14 +18,8 @@ from typing import Final
 
 from msgspec import Struct
 
-from journeyman.servers.series.cells import (
-    DEPTHS,
-    MAX_ERRORS,
-    OTHERS,
-    Cell,
-    CellBlock,
-    key_parts,
-)
+from journeyman.servers.series import cells as constants
+from journeyman.servers.series.cells import Cell, CellBlock, key_parts
 from journeyman.servers.series.figures import Value, figure
 from journeyman.servers.series.files import KEPT_MINUTES_S
 from journeyman.servers.series.follower import AnyLane
@@ -64,7 +58,7 @@ class FoundSeries(Struct):
     as_of_ns: int
 
 
-class Page(Struct):
+class PageOfRows(Struct):
     """Rows whose name begins with ``prefix``, sorted by name or by the largest of a figure."""
 
     prefix: str
@@ -120,7 +114,7 @@ def read_series(lane: AnyLane, wanted: Wanted, figures: Sequence[str]) -> FoundS
         times,
         {
             name: [
-                None if name in DEPTHS and depth is None else figure(cell, name)
+                None if name in constants.DEPTHS and depth is None else figure(cell, name)
                 for cell, depth in zip(cells, stood, strict=True)
             ]
             for name in figures
@@ -136,17 +130,17 @@ def _errors_of(cells: Sequence[Cell]) -> dict[str, list[int]]:
     total = Counter[str]()
     for cell in cells:
         total.update(cell.errors)
-    of_others = total.pop(OTHERS, 0)
-    shown = sorted(error for error, _ in total.most_common(MAX_ERRORS))
+    of_others = total.pop(constants.OTHERS, 0)
+    shown = sorted(error for error, _ in total.most_common(constants.MAX_ERRORS))
     found = {error: [cell.errors.get(error, 0) for cell in cells] for error in shown}
     if of_others or len(total) > len(shown):
         named = [sum(counts) for counts in zip(*found.values(), strict=True)] or [0] * len(cells)
-        all_errors = [sum(cell.errors.values()) for cell in cells]
-        found[OTHERS] = [whole - part for whole, part in zip(all_errors, named, strict=True)]
+        whole = [sum(cell.errors.values()) for cell in cells]
+        found[constants.OTHERS] = [all_ - part for all_, part in zip(whole, named, strict=True)]
     return found
 
 
-def turn_to_page(rows: list[FoundSummary], page: Page) -> tuple[list[FoundSummary], int]:
+def turn_to_page(rows: list[FoundSummary], page: PageOfRows) -> tuple[list[FoundSummary], int]:
     """Return the rows of a page, and how many there are in all pages."""
     rows = [row for row in rows if row.name.startswith(page.prefix)]
     if page.sort != "name":

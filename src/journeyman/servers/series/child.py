@@ -15,16 +15,8 @@ from journeyman.errors import JourneymanError
 from journeyman.logs.workq.tail import NewRecords
 from journeyman.servers.core import following
 from journeyman.servers.core.following import prepare_following, refusing, say
-from journeyman.servers.series.answers import (
-    FoundSeries,
-    FoundSummary,
-    Page,
-    Wanted,
-    count_lately,
-    read_series,
-    summarize,
-    turn_to_page,
-)
+from journeyman.servers.series import answers
+from journeyman.servers.series.answers import FoundSeries, FoundSummary, PageOfRows, Wanted
 from journeyman.servers.series.cells import RUNS, WORK, family_of
 from journeyman.servers.series.files import SeriesFiles
 from journeyman.servers.series.follower import AnyLane, runs_lane, work_lane
@@ -86,17 +78,17 @@ def get_series(wanted: Wanted, figures: list[str]) -> FoundSeries | None:
     if lane is None:
         return None
     with _series.lock:
-        return read_series(lane, wanted, figures)
+        return answers.read_series(lane, wanted, figures)
 
 
-def get_summaries(wanted: Wanted, page: Page) -> tuple[list[FoundSummary], int]:
+def get_summaries(wanted: Wanted, page: PageOfRows) -> tuple[list[FoundSummary], int]:
     """Return the rows of a page, and how many there are: all of them would stop the server for as
     long as it reads them."""
-    return turn_to_page(_summaries(wanted), page)
+    return answers.turn_to_page(_summaries(wanted), page)
 
 
 def get_lately(of_queues: Wanted, of_tasks: Wanted) -> tuple[dict[str, int], dict[str, int]]:
-    return count_lately(_summaries(of_queues), _summaries(of_tasks))
+    return answers.count_lately(_summaries(of_queues), _summaries(of_tasks))
 
 
 def _summaries(wanted: Wanted) -> list[FoundSummary]:
@@ -104,4 +96,4 @@ def _summaries(wanted: Wanted) -> list[FoundSummary]:
     if lane is None:
         return []
     with _series.lock:
-        return summarize(lane, wanted)
+        return answers.summarize(lane, wanted)

@@ -20,7 +20,7 @@ from journeyman.servers.http.routes import Route, RouteCall
 from journeyman.servers.http.v1.backend import HttpBackend
 from journeyman.servers.http.v1.values import Limit, Prefix
 from journeyman.servers.series import answers
-from journeyman.servers.series.answers import FoundSeries, FoundSummary, Page, Wanted
+from journeyman.servers.series.answers import FoundSeries, FoundSummary, PageOfRows, Wanted
 from journeyman.servers.series.cells import WORK, Example, family_of
 from journeyman.servers.series.figures import FIGURES, figure
 from journeyman.units import DAY_S, MS_PER_S, NS_PER_S, US_PER_S
@@ -233,7 +233,7 @@ class SeriesRoutes:
     async def _summaries(self, call: RouteCall, kind: str, query: SummariesQuery) -> Summaries:
         wanted = self._wanted(call, kind, "", query.begin, query.to)
         skipped = _read_offset(query.cursor)
-        asked = Page(query.prefix, query.sort, skipped, query.limit)
+        asked = PageOfRows(query.prefix, query.sort, skipped, query.limit)
         found, total = await self._summaries_of(wanted, asked)
         page = [_summary(row, wanted.to_s - wanted.from_s) for row in found]
         end = skipped + len(page)
@@ -242,7 +242,9 @@ class SeriesRoutes:
             kind, wanted.from_s * NS_PER_S, wanted.to_s * NS_PER_S, page, total, following
         )
 
-    async def _summaries_of(self, wanted: Wanted, page: Page) -> tuple[list[FoundSummary], int]:
+    async def _summaries_of(
+        self, wanted: Wanted, page: PageOfRows
+    ) -> tuple[list[FoundSummary], int]:
         found: tuple[list[FoundSummary], int] = await self._ask("get_summaries", wanted, page)
         return found
 
@@ -250,7 +252,7 @@ class SeriesRoutes:
         if kind not in answers.KINDS:
             raise ApiError(404, f"there are figures of {', '.join(answers.KINDS)}", "not_found")
         wanted = self._wanted(call, kind, name, call.query.begin, call.query.to)
-        found, _ = await self._summaries_of(wanted, Page("", "name", 0, 1))
+        found, _ = await self._summaries_of(wanted, PageOfRows("", "name", 0, 1))
         if not found:
             raise ApiError(404, f"nothing happened to this {kind} in that time", "not_found")
         cell, family = found[0].cell, family_of(kind)
