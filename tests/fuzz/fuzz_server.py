@@ -60,6 +60,11 @@ _LINES = {
             b"add %b q 1000 60000 1 -unique-for=5000 -key=k -replace=finished -even-failed=1"
             b" -retry-delay=5\r\nx\r\n" % _TWO
         ),
+        b'worker w 5 12\r\n{"slots": 2}\r\nprogress %b 23\r\n{"done":1,"log":["hi"]}\r\n' % _ONE,
+        b"step %b s 1 3 -attempt=1\r\nabc\r\ninspect steps %b -attempt=1\r\n" % (_ONE, _ONE),
+        b'park %b 38 -attempt=1\r\n{"step":"w","event":"e","within_ms":5}\r\n' % _ONE,
+        b"emit e 1\r\n1\r\ninspect event e\r\nfork %b %b s 1\r\n" % (_ONE, _TWO),
+        b"cancel %b\r\ninspect progress %b\r\nrequeue-all q 5\r\n" % (_ONE, _ONE),
     ),
     b"f": (
         b"set q 0 0 5\r\nhello\r\nget q/open\r\n",
@@ -120,6 +125,26 @@ _LINES = {
         b"GET /v1/work/jobs/%b/result?wait_ms=1" % _ONE,
         b'POST /v1/fan-out/queues/q/flush\n{"reader": "r", "expired": true}',
         b'PUT /v1/fan-out/status\n{"status": "UP"}',
+        b'POST /v1/work/jobs/%b/steps\n{"name": "s", "number": 2, "attempt": 1, "value": "v"}'
+        % _ONE,
+        b"GET /v1/work/jobs/%b/steps?attempt=1&limit=1&cursor=" % _ONE,
+        b"GET /v1/work/jobs/%b/steps?cursor=AAAAAQ==" % _ONE,
+        b'POST /v1/work/jobs/%b/progress\n{"done": 1, "total": 2, "note": "n", "log": ["l"]}'
+        % _ONE,
+        b'POST /v1/work/jobs/%b/fork\n{"step": "s", "number": 1}' % _ONE,
+        (
+            b'POST /v1/work/jobs/%b/park\n{"attempt": 1, "wait": {"event": "e", "within_ms": 5, '
+            b'"step": "w"}}' % _ONE
+        ),
+        b'PUT /v1/work/events/e\n{"value": "1"}',
+        b"GET /v1/work/events/e?at=2023-01-01T00:00:00Z",
+        b"GET /v1/work/facets?queue=q&state=dead&at=2023-01-01T00:00:00Z",
+        b"GET /v1/work/jobs?text=x&task=t&error=e&since=1&sort=-run&limit=2",
+        b"GET /v1/work/workers?limit=1&cursor=dw==",
+        b"GET /v1/series?of=task:t&figure=errors,run_p99&from=1&to=2&step=60",
+        b"GET /v1/summaries?by=queue&sort=-wait_p99&limit=2&cursor=AAAAAQ==",
+        b"GET /v1/tasks/t?from=2023-01-01T00:00:00Z",
+        b"GET /v1/past/work/changes?from=1&until=2",
         b"DELETE /v1/fan-out/queues/q/readers/r",
         b"GET /",
         b"GET /console/jobs?service=work&queue=q&state=ready&prefix=a&cursor=",

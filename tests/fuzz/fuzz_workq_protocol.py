@@ -37,6 +37,12 @@ def corpus() -> list[bytes]:
         b"inspect server\r\ninspect queues 0 100\r\ninspect job %b\r\n" % one,
         b"inspect jobs m 0 1\r\ninspect dead-jobs m 4294967295 1\r\npause m\r\nresume m\r\n",
         b"add %b m 1 1 %b\r\n" % (one, b"9" * 30),
+        b'worker w-1 0 12\r\n{"slots": 2}\r\nprogress %b 23\r\n{"done":1,"log":["hi"]}\r\n' % one,
+        b"step %b a:b 2 3 -attempt=1\r\nx\r\n\r\ninspect steps %b -attempt=1\r\n" % (one, one),
+        b'park %b 38 -attempt=1\r\n{"step":"w","event":"e","within_ms":5}\r\n' % one,
+        b"emit a.b 3\r\n{}\n\r\ninspect event a.b\r\n",
+        b"fork %b %b a:b 1\r\ninspect progress %b\r\ncancel %b\r\n" % (one, TEXT % 2, one, one),
+        b"requeue-all q 5\r\nlimit q -fair=1 -weights=a:2,:\r\ninspect token\r\n",
     ]
     return [*lines, b"".join(lines), b"x" * 3000 + b"\r\n", b"inspect server\n"]
 

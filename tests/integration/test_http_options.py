@@ -356,6 +356,28 @@ def test_fan_out_queues_are_flushed_and_their_status_is_set(server):
     assert ask(server, "POST", f"{queue}/items", {"data": "x"})[0] == 204
 
 
+def test_steps_are_read_in_pages_of_about_a_megabyte(server):
+    """All of a job's could be sixteen: clients that do not read would fill the server's memory."""
+    assert add(server, "paged")[0] == 201
+    job = lease(server, "paged")["job"]
+    path = f"/v1/work/jobs/{job['id']}/steps"
+    sizes = [1, 400_000, 400_000, 700_000, 700_000, 1, 1]
+    for number, size in enumerate(sizes, 1):
+        step = {"name": "s", "attempt": 1, "number": number, "value": "v" * size}
+        assert ask(server, "POST", path, step)[0] == 204
+    pages: list[list[int]] = []
+    cursor: str | None = ""
+    while cursor is not None:
+        status, page = ask(server, "GET", f"{path}?limit=4&cursor={cursor}")
+        assert status == 200
+        pages.append([step["number"] for step in page["steps"]])
+        cursor = page["next"]
+    assert pages == [[1, 2, 3], [4], [5, 6, 7]]
+    assert [len(ask(server, "GET", f"{path}?limit=2")[1]["steps"][1]["value"])] == [400_000]
+    assert code(ask(server, "GET", f"{path}?cursor=!")) == (400, "invalid_cursor")
+    finish(server, job["id"], attempt=1)
+
+
 def test_steps_of_a_leased_job_are_recorded_once_and_shown(server):
     assert add(server, "stepped")[0] == 201
     job = lease(server, "stepped")["job"]

@@ -132,7 +132,8 @@ class JobPages:
         records = _by_then((await self._v1.log.work_history(call)).records, at)
         if job is None and not records:
             raise ApiError(404, f"no job has the id {job_id}", "job_not_found")
-        found = await _or_none(self._v1.work.steps(call)) if job is not None else None
+        asked = api_call(request, values.StepsQuery(at), path={"job": job_id})
+        found = await _or_none(self._v1.work.steps(asked)) if job is not None else None
         steps = [] if found is None else [s for s in found.steps if not is_note(s.name)]
         now_ns = read_moment(at, "at") if at else self._backend.clock.now_ns()
         drawn = trace.trace_of(records, steps, job, now_ns)
@@ -141,7 +142,8 @@ class JobPages:
         return await self._drawing.page(
             request, "work_job.html", "jobs", job_id=job_id, job=job, records=records,
             lives=sum(each.kind in ("add", "schedule") for each in records),
-            steps=steps, trace=drawn, failures=_failures_of(drawn), togo=_time_to_go(job, now_ns),
+            steps=steps, has_more_steps=found is not None and found.next is not None,
+            trace=drawn, failures=_failures_of(drawn), togo=_time_to_go(job, now_ns),
             flow=await self._flow_of(request, job) if job is not None else [],
         )  # fmt: skip
 

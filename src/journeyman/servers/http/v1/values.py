@@ -594,6 +594,8 @@ class StepsQuery(MomentQuery):
     attempt: Annotated[
         int, Meta(ge=0, le=2**32 - 1, description="only if this attempt has the lease")
     ] = 0
+    limit: Limit = 500
+    cursor: fields.Cursor = ""
 
 
 class JobStep(Struct):
@@ -606,9 +608,10 @@ class JobStep(Struct):
 
 
 class JobSteps(Struct):
-    """The recorded steps of a job, in their order."""
+    """The recorded steps of a job, in their order: a page has about a megabyte of values."""
 
     steps: list[JobStep]
+    next: str | None = None
 
 
 class ForkBody(Body):

@@ -43,6 +43,7 @@ from journeyman.units import DAY_S, NS_PER_S
 
 ASKED_AT_ONCE = 200  # requests that share a batch and its sync
 _FINISH_ERRORS = (404, 409)
+_MAX_PAGE_BYTES: Final = 1024 * 1024  # values of a page of steps; one alone may be larger
 _JOB_ID: Final = re.compile(values.JOB_ID)
 NAMES: Final = {"job": values.JOB_ID, "queue": values.QUEUE_NAME, "event": values.STEP_NAME}
 _route = partial(Route, tag="work queue", names=NAMES)
@@ -356,9 +357,21 @@ class WorkRoutes:
         await self._backend.ask_work(call, step)
 
     async def steps(self, call: RouteCall) -> values.JobSteps:
-        asked = commands.InspectSteps(_id(call), getattr(call.query, "attempt", 0))
-        reply = await self._backend.ask_work(call, asked, moment_of_query(call.query.at))
-        return values.JobSteps([values.JobStep(*step) for step in reply.steps])
+        query: values.StepsQuery = call.query
+        asked = commands.InspectSteps(_id(call), query.attempt)
+        reply = await self._backend.ask_work(call, asked, moment_of_query(query.at))
+        # Steps are only ever added at the end, so a place among them stays what it was.
+        skipped = int.from_bytes((read_cursor(query.cursor) or b"")[:4])
+        page: list[values.JobStep] = []
+        size = 0
+        for step in reply.steps[skipped : skipped + query.limit]:
+            size += len(step.value)
+            if page and size > _MAX_PAGE_BYTES:
+                break
+            page.append(values.JobStep(*step))
+        end = skipped + len(page)
+        following = end.to_bytes(4) if page and end < len(reply.steps) else None
+        return values.JobSteps(page, cursor_of(following))
 
     async def fork(self, call: RouteCall) -> values.Added:
         """A repeat with the same Idempotency-Key, or the same id, finds the new job there."""
