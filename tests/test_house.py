@@ -44,6 +44,12 @@ def test_every_module_says_what_it_is():
     assert (list(map(relative, silent)), list(map(relative, vague))) == ([], [])
 
 
+def test_what_several_tests_use_is_in_support():
+    imports = re.compile(r"^(?:from|import) tests\.(?:[\w.]+\.)?test_\w+", re.MULTILINE)
+    modules = sorted((ROOT / "tests").rglob("*.py"))
+    assert [relative(path) for path in modules if imports.search(path.read_text())] == []
+
+
 def test_only_packages_list_what_they_export():
     listing = [
         relative(path)

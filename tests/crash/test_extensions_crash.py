@@ -7,18 +7,13 @@ its delay or its attempts, and none has what was never said of it."""
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
-from functools import partial
 
 import pytest
 from msgspec import structs
 
-from journeyman.config import LogLevel, WorkqSettings, WorkqSync
-from journeyman.disk import RealDisk
 from journeyman.engines.workq.adding import ADD_LIMIT
 from journeyman.engines.workq.engine import Decidable, WorkqEngine
 from journeyman.engines.workq.messages import WorkqDue
-from journeyman.logs.ledger import LedgerLog
 from journeyman.protocols.workq.commands import (
     Add,
     AddOptions,
@@ -37,11 +32,8 @@ from journeyman.protocols.workq.commands import (
     Touch,
 )
 from journeyman.protocols.workq.replies import CANCELLED, JobList, QueueList
-from journeyman.servers.core.ledger import Ledger
-from journeyman.servers.core.server_log import ServerLog
-from journeyman.servers.workq.persistence import open_kept_queue
-from journeyman.testing import ManualClock
 from tests.support.crash.cuts import crashes
+from tests.support.crash.queue_world import QueueWorld
 from tests.support.simulated_disk import SimulatedDisk
 
 pytestmark = pytest.mark.usefixtures("kind_of_disk")
@@ -94,68 +86,15 @@ REPLACED = STORY.index(add(PLAIN, AddOptions("k", True))) + 1  # views before th
 DELAYED = STORY.index(Fail(KEYED, b"not yet", 50_000)) + 1  # then one waits for it, and one is dead
 
 
-@dataclass
-class World:
-    """A work queue on a disk, and its ledger; ``views``: what it showed after each command."""
-
-    disk: SimulatedDisk | RealDisk
-    views: list[dict[str, object]] = field(default_factory=list)
-    clock: ManualClock = field(default_factory=ManualClock)
-    place: str = "data"
-
-    @property
-    def quiet(self) -> ServerLog:
-        return ServerLog(self.clock, lambda _: None, level=LogLevel.OFF)
-
-    def open(self) -> None:
-        raise NotImplementedError
-
-    def close(self) -> None:
-        raise NotImplementedError
-
-    def do(self, command: Decidable) -> None:
-        raise NotImplementedError
-
-    def look(self) -> dict[str, object]:
-        raise NotImplementedError
-
-    def tell(self, story: Iterable[Decidable] = STORY, pause_ns: int = 1_000_003) -> None:
-        self.views.append(self.look())
-        for command in story:
-            self.clock.advance_ns(pause_ns)
-            self.do(command)
-            self.views.append(self.look())
-
-
-class InLog(World):
-    def open(self) -> None:
-        log = LedgerLog.open(self.disk, self.clock, f"{self.place}/ledger")
-        self.ledger = Ledger(log, self.disk, self.clock, self.quiet)
-        settings = WorkqSettings(cmdlog_path=f"{self.place}/workq", cmdlog_sync=WorkqSync.ALWAYS)
-        self.kept = open_kept_queue(settings, self.disk, self.clock, self.quiet, self.ledger)
-
-    def close(self) -> None:
-        self.kept.log.close()
-        self.ledger.close()
-
+class StoryWorld(QueueWorld):
     def look(self) -> dict[str, object]:
         return view_of(self.kept.queue, self.clock.now_ns())
 
-    def do(self, command: Decidable) -> None:
-        """As the writer does it: the ledger, then the log, then the answer."""
-        queue, recorder = self.kept.queue, self.kept.recorder
-        queue.begin_batch()
-        records = queue.decide(command, self.clock.now_ns(), "client").records
-        ledger = queue.take_ledger()
-        if ledger:
-            then = partial(recorder.write, records) if records else None
-            self.ledger.write(ledger, then=then)
-        elif records:
-            recorder.write(records)
-        queue.commit_batch()
+    def tell(self, story: Iterable[Decidable] = STORY, pause_ns: int = 1_000_003) -> None:
+        super().tell(story, pause_ns)
 
 
-def disk_of(world: World) -> SimulatedDisk:
+def disk_of(world: StoryWorld) -> SimulatedDisk:
     assert isinstance(world.disk, SimulatedDisk)
     return world.disk
 
@@ -178,19 +117,19 @@ def view_of(queue: WorkqEngine, now_ns: int) -> dict[str, object]:
     return found
 
 
-def begin(kind: type[World]) -> World:
-    world = kind(SimulatedDisk())
+def begin() -> StoryWorld:
+    world = StoryWorld(SimulatedDisk())
     world.open()
     return world
 
 
 def test_every_job_is_as_last_acknowledged_or_as_then_asked_wherever_the_power_fails():
-    coming_after = all_views(InLog)
+    coming_after = all_views()
     steps = 0
-    for crash in crashes(lambda: begin(InLog), disk_of, World.tell, seeds=1):
+    for crash in crashes(begin, disk_of, StoryWorld.tell, seeds=1):
         steps += 1
         shown = crash.run.views
-        again = InLog(crash.disk, clock=crash.run.clock)
+        again = StoryWorld(crash.disk, clock=crash.run.clock)
         again.open()
         found, last = again.look(), shown[-1]
         coming = coming_after[len(shown)]
@@ -208,7 +147,7 @@ def test_every_job_is_as_last_acknowledged_or_as_then_asked_wherever_the_power_f
 
 
 def test_nothing_is_lost_by_a_stop():
-    world = begin(InLog)
+    world = begin()
     world.tell()
     last = world.views[-1]
     world.close()
@@ -222,7 +161,7 @@ def test_children_that_could_not_be_added_at_once_are_added_after_a_crash(
     last: Delete | None,
 ):
     """Their parent is not in memory then, or gone; how it ended counts."""
-    world = InLog(SimulatedDisk())
+    world = StoryWorld(SimulatedDisk())
     world.open()
     ids = [bytes.fromhex(f"0000000b000040008000{n:012x}") for n in range(2 * ADD_LIMIT + 5)]
     world.do(add(PLAIN))
@@ -253,7 +192,7 @@ def test_children_that_could_not_fail_at_once_fail_after_a_crash(
     ends: tuple[Decidable, ...],
 ):
     """Their parent failed, or never ran: they must not run."""
-    world = InLog(SimulatedDisk())
+    world = StoryWorld(SimulatedDisk())
     world.open()
     world.do(add(PLAIN, max_fails=1))
     world.do(add(KEYED))
@@ -272,8 +211,8 @@ def test_children_that_could_not_fail_at_once_fail_after_a_crash(
     world.close()
 
 
-def all_views(kind: type[World]) -> list[dict[str, object]]:
-    world = begin(InLog)
+def all_views() -> list[dict[str, object]]:
+    world = begin()
     world.tell()
     world.close()
     return world.views

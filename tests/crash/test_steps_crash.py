@@ -32,9 +32,9 @@ from journeyman.protocols.workq.commands import (
     Requeue,
 )
 from journeyman.protocols.workq.replies import JobList, RecordedStep, StepList, id_text
-from journeyman.units import NS_PER_S
-from tests.crash.test_extensions_crash import DAY_MS, InLog
+from journeyman.units import DAY_MS, NS_PER_S
 from tests.support.crash.cuts import crashes
+from tests.support.crash.queue_world import QueueWorld
 from tests.support.simulated_disk import SimulatedDisk
 from tests.support.workq_extension_machine import check_parks
 
@@ -87,7 +87,7 @@ STORY: tuple[Decidable, ...] = (
 )
 
 
-class StepsInLog(InLog):
+class StepsWorld(QueueWorld):
     def look(self) -> dict[str, object]:
         """Of each job what the log has of it, and its steps; and the events."""
         found: dict[str, object] = {}
@@ -114,13 +114,13 @@ def steps_in(outcome: object) -> list[tuple[str, int, bytes]]:
     return [(step.name, step.number, step.value) for step in steps]
 
 
-def begin() -> StepsInLog:
-    world = StepsInLog(SimulatedDisk())
+def begin() -> StepsWorld:
+    world = StepsWorld(SimulatedDisk())
     world.open()
     return world
 
 
-def disk_of(world: StepsInLog) -> SimulatedDisk:
+def disk_of(world: StepsWorld) -> SimulatedDisk:
     assert isinstance(world.disk, SimulatedDisk)
     return world.disk
 
@@ -130,10 +130,10 @@ def test_steps_waits_and_events_are_as_last_acknowledged_wherever_the_power_fail
     whole.tell()
     whole.close()
     cuts = 0
-    for crash in crashes(begin, disk_of, StepsInLog.tell, seeds=1):
+    for crash in crashes(begin, disk_of, StepsWorld.tell, seeds=1):
         cuts += 1
         shown = crash.run.views
-        again = StepsInLog(crash.disk, clock=crash.run.clock)
+        again = StepsWorld(crash.disk, clock=crash.run.clock)
         again.open()
         found, last, coming = again.look(), shown[-1], whole.views[len(shown)]
         told = crash, STORY[len(shown) - 1]
@@ -146,7 +146,7 @@ def test_steps_waits_and_events_are_as_last_acknowledged_wherever_the_power_fail
     assert cuts > 30
 
 
-def check_end(world: StepsInLog) -> None:
+def check_end(world: StepsWorld) -> None:
     """Whatever is left of the story: every wait comes to its end, once."""
     for event in EVENTS:
         world.do(Emit(event, b"in the end"))
@@ -162,7 +162,7 @@ def check_end(world: StepsInLog) -> None:
     world.close()
 
 
-def view_of(world: StepsInLog, job_id: bytes):
+def view_of(world: StepsWorld, job_id: bytes):
     reply = world.kept.queue.decide(InspectJob(job_id), world.clock.now_ns()).reply
     return reply.jobs[0] if isinstance(reply, JobList) else None
 

@@ -20,9 +20,9 @@ from journeyman.client import (
     AsyncWorkQueue,
     errors,
 )
-from tests.integration.test_access import CHAIN, KEY, ROOT, TOKENS, Server
 from tests.support.servers.login_flood import LoginFlood
 from tests.support.servers.task_worker import WorkerProcess
+from tests.support.servers.token_server import CHAIN, KEY, ROOT, TOKENS, Server
 
 SECRET = "sk admin"
 WRONG = {

@@ -16,9 +16,9 @@ from uuid import uuid4
 
 import pytest
 
-from tests.integration.test_service_manager import Manager
 from tests.support.cli_commands import run
 from tests.support.servers.http_client import ask
+from tests.support.servers.manager_socket import Manager
 from tests.support.servers.schedule_process import ALL_SERVICES, ScheduleProcess
 from tests.support.servers.trouble import STALLING_SYNC, end_stall, stall
 

@@ -27,9 +27,9 @@ from journeyman.protocols.ztick.grammar import work_id
 from journeyman.tasks.envelope import Envelope
 from journeyman.tasks.flows import following_order
 from journeyman.tasks.worker.worker import Worker
-from tests.integration.test_access import Server
 from tests.support.servers.database_process import DatabaseProcess
 from tests.support.servers.http_client import ask
+from tests.support.servers.token_server import Server
 
 TOKENS = """
 [token.admin]

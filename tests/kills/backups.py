@@ -19,7 +19,7 @@ from pathlib import Path
 
 from journeyman.backup import open_vault, restore
 from journeyman.client import KestrelClient, Schedule, WorkQueue
-from tests.integration.test_backup_under_load import CALM, FAR_NS, Load, Server, found_in
+from tests.support.servers.backed_up import CALM, FAR_NS, Load, Server, found_in
 
 
 def main() -> int:

@@ -15,7 +15,7 @@ from journeyman.protocols.workq.parser import WorkqParser
 from journeyman.protocols.workq.replies import DONE, NOT_FOUND, JobView, LeasedJobs, id_text
 from journeyman.servers.workq.writer import in_scope, scoped_reply
 from journeyman.testing import InMemory
-from tests.unit.test_workq_steps import DAY_MS, A, B, Story
+from tests.support.workq_story import DAY_MS, A, B, Story
 
 C, D = (bytes.fromhex(f"0000000d00004000800000000000000{number}") for number in (2, 3))
 UNKNOWN_STEP = ask.RefusedLine(ask.Complaint.UNKNOWN_STEP)

@@ -21,8 +21,8 @@ from journeyman.protocols.workq.replies import DONE, JobList, LeasedJobs, StepLi
 from journeyman.tasks.steps import Parked, StepBook
 from journeyman.testing import InMemory
 from journeyman.units import NS_PER_S
+from tests.support.workq_story import DAY_MS, LEASED_AGAIN, NOT_LEASED, A, B, Story
 from tests.support.workq_views import folded, jobs_of
-from tests.unit.test_workq_steps import DAY_MS, LEASED_AGAIN, NOT_LEASED, A, B, Story
 
 DAY_S = 86_400
 
