@@ -514,7 +514,7 @@ def requeue(job_id: lines.JobId) -> conversation.Call[None]:
 
 
 def requeue_all(name: str, *, limit: int = 100) -> conversation.Call[int]:
-    """Up to ``limit`` dead jobs of a queue start over; how many. Raises NotFound."""
+    """Start over up to ``limit`` dead jobs of a queue; returns how many. Raises NotFound."""
     number = lines.number(limit, "limit", 1, commands.MAX_REQUEUED)
     request = lines.line("requeue-all", lines.checked_name(name), number)
     return conversation.once(request, lines.read_requeued)

@@ -213,7 +213,7 @@ def _take_live(
 
 
 def _sweep(state: KestrelState, reader: FanReader, limit: int | None) -> int:
-    """Deal with what is too old at the front, as far as it is in memory; how many."""
+    """Deal with what is too old at the front, as far as it is in memory. Returns how many."""
     now_ms = state.now_ns // NS_PER_MS
     swept = 0
     while limit is None or swept < limit:

@@ -432,7 +432,7 @@ def cancel_child(state: WorkqState, command: commands.Cancel, _client: Client) -
 
 
 def add_ready_children(state: WorkqState) -> int:
-    """Add, or fail, children that wait no longer; how many they were."""
+    """Add, or fail, children that wait no longer. Returns how many."""
     extensions, done = state.extensions, 0
     most = extensions.effort + EFFORT_LIMIT
     while extensions.ready_children and done < ADD_LIMIT and extensions.effort < most:

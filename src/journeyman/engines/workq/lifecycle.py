@@ -480,7 +480,7 @@ def due(state: WorkqState, command: WorkqDue, _client: Client) -> replies.Reply:
 
 
 def drain_held(state: WorkqState, limit: int) -> int:
-    """Limits have changed: jobs that were held back are ready again. How many they were."""
+    """Let jobs be ready again that were held back before limits changed. Returns how many."""
     done = 0
     while state.loosened and done < limit:
         queue = next(iter(state.loosened))
@@ -495,7 +495,7 @@ def drain_held(state: WorkqState, limit: int) -> int:
 
 
 def _open_keys(state: WorkqState, limit: int) -> int:
-    """Rates of keys have room again. How many they were."""
+    """Let jobs be ready again whose key has room in its rate. Returns how many."""
     done = 0
     for queue in list(state.key_gated):
         before = done
@@ -565,7 +565,7 @@ def _treat_first(
     limit: int,
     treat: Callable[[WorkqState, bytes, packed.Entry], object],
 ) -> int:
-    """Treat the jobs whose moment has come; each leaves the order by that. How many they were."""
+    """Treat the jobs whose moment has come; each leaves the order by that. Returns how many."""
     done, extensions = 0, state.extensions
     most = extensions.effort + EFFORT_LIMIT  # each may be the parent of many
     while done < limit and _has_come(state, order) and extensions.effort < most:

@@ -122,7 +122,7 @@ def wait_of(entry: packed.Entry) -> JobWait:
 
 
 def wake_some(state: WorkqState, limit: int) -> int:
-    """Wake jobs whose event has happened, or whose jobs have ended; how many they were. Each gets
+    """Wake jobs whose event has happened, or whose jobs have ended. Returns how many. Each gets
     the value of its event, so one with a large value counts as many."""
     extensions, done = state.extensions, 0
     while done < limit and (extensions.waking or extensions.ringing):

@@ -110,7 +110,7 @@ def _ends_sealed(disk: Disk, path: str) -> bool:
 
 
 def finish_publication(disk: Disk, directory: str, queue: str = "") -> bool:
-    """Carry through a change of many files that was cut short; whether there was one.
+    """Carry through a change of many files that was cut short. Returns whether there was one.
 
     It may be about other queues than this one. Of those the locks are needed as well: LogLocked if
     another process has one of them open.
@@ -365,7 +365,7 @@ class KestrelLog:
         return bool(self._without_index())
 
     def save_indexes(self) -> int:
-        """Write the index of each closed segment that has none; how many."""
+        """Write the index of each closed segment that has none. Returns how many."""
         with self._files:
             missing = [s for s in self._without_index() if self._disk.exists(s.path)]
             for segment in missing:

@@ -185,7 +185,7 @@ class Compactor:
         return now_ns - self._last_ns >= interval_ns
 
     def start(self, now_ns: int) -> bool:
-        """Compact in a thread of its own if that is due; whether it was."""
+        """Compact in a thread of its own if that is due. Returns whether it was."""
         if not self.due(now_ns) or not self._begin(now_ns):
             return False
         self._thread = threads.start(self._run, "journeyman-compaction", daemon=True)

@@ -295,7 +295,7 @@ class Connection(asyncio.Protocol):
     # -- from the clock --
 
     def close_if_idle(self, looks: int) -> bool:
-        """Close it if it was idle in so many looks in a row, this one counted; whether it was."""
+        """Close it if it was idle in so many looks in a row, this one counted. Return whether."""
         if self._closing or self._in_flight or self._backlog or self._out or self.unsent():
             self._idle_checks = 0
             return False

@@ -348,7 +348,7 @@ class Service(ABC):
 
 class Idler(Protocol):
     def close_if_idle(self, looks: int) -> bool:
-        """Close it if it was idle in so many looks in a row, this one counted; whether it was."""
+        """Close it if it was idle in so many looks in a row, this one counted. Return whether."""
         ...
 
 
