@@ -148,10 +148,8 @@ class Extensions:
         """Return whether no job has anything of this."""
         options = self.options or self.workers or self.forgetting or self.lingering
         waited_for = self.children_of or self.children or self.watched
-        has_steps = len(self.steps.by_job) > len(
-            self.steps.completed
-        )  # Completed jobs do not count.
-        return not (options or waited_for or has_steps)
+        steps = self.steps  # those of completed jobs do not count
+        return not (options or waited_for or len(steps.by_job) > len(steps.completed))
 
     @property
     def is_adding(self) -> bool:
