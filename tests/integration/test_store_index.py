@@ -180,7 +180,7 @@ def test_the_store_is_asked_over_http(tmp_path: Path, engine: str):
     with WorkqProcess(tmp_path, settings=settings) as server, server.worker() as client:
         place = tmp_path / "store" if engine == "sqlite" else engine
         server.wait_for_line(f"opening the store: {engine}")
-        server.wait_for_line(f"the store is open: {engine} at {place}")
+        server.wait_for_line(f"opened the store: {engine} at {place}")
         ids = [client.add("mail", b"%d" % number) for number in range(3)]
         client.finish(ids[0], b"\xff")
 
