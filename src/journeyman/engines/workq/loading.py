@@ -75,7 +75,8 @@ class WorkqLoader:
         self._jobs = self._state.jobs
         self._expiries: list[bytes] = []
         self._leases: list[bytes] = []
-        self._parked: list[tuple[bytes, JobWait]] = []
+        self._with_steps = {step.job_id for step in self._extensions.steps.values()}
+        self._parked: list[tuple[bytes, JobWait]] = []  # those that time alone does not wake
         self._due: list[bytes] = []
         self._waits: list[bytes] = []
         self._waiting: dict[
@@ -253,7 +254,9 @@ class WorkqLoader:
         self._jobs.parked += 1
         spec = packed.spec_of(entry)
         self._state.queues.by_number[packed.queue_of(spec)].parked += 1
-        self._parked.append((job_id, wait))
+        is_event_there = wait.event in self._extensions.events
+        if wait.jobs or is_event_there or job_id in self._with_steps:
+            self._parked.append((job_id, wait))
         if wait.event:
             self._waits.append(packed.event_key(wait.event, job_id))
         if wait.until_ns:
@@ -267,11 +270,10 @@ class WorkqLoader:
             state.extensions.set_limits(queue, limits)
             queue.starts.extend(sorted(self._starts.get(name, ())))
         self._finish_key_starts()
-        with_steps = {step.job_id for step in loaded.steps.values()}
         for job_id, options in loaded.options.items():
             entry = state.jobs.get(job_id)
             stage = None if entry is None else packed.opened(entry)[1]
-            if stage is not None and (stage != packed.COMPLETED or job_id in with_steps):
+            if stage is not None and (stage != packed.COMPLETED or job_id in self._with_steps):
                 state.extensions.options[job_id] = options
             elif entry is not None or job_id not in loaded.children:
                 state.extensions.forget_options(job_id, options, self._now_ns)

@@ -172,12 +172,10 @@ def forget_events(state: WorkqState, limit: int) -> None:
 
 
 def load(state: WorkqState, parked: Sequence[tuple[bytes, JobWait]]) -> None:
-    """Watch what parked jobs wait for, after everything else is loaded."""
-    events = state.extensions.events
+    """Watch what these parked jobs wait for, after everything else is loaded. All others are in the
+    order of their times or of their events."""
     for job_id, wait in parked:
-        # The others are woken by their time, which is in an order.
-        may_be_over = wait.jobs or wait.event in events or job_id in state.extensions.steps
-        if may_be_over and _outcome(state, job_id, wait) is not None:
+        if _outcome(state, job_id, wait) is not None:
             state.extensions.waking[job_id] = None
         elif wait.jobs:
             _watch(state, job_id, wait)
