@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import Any
 
 import pytest
@@ -17,6 +18,8 @@ from journeyman.formats.timed_frame import Instant
 from journeyman.protocols.workq import commands as ask
 from journeyman.protocols.workq.parser import WorkqParser
 from journeyman.protocols.workq.replies import DONE, NOT_FOUND, RecordedStep, StepList, reply_bytes
+from journeyman.tasks.durations import Backoff
+from journeyman.tasks.steps import StepBook
 from journeyman.testing import InMemory
 from journeyman.units import NS_PER_S
 from tests.support.workq_story import DAY_MS, LEASED_AGAIN, NOT_LEASED, A, B, Story
@@ -277,6 +280,42 @@ def test_a_step_that_raises_is_not_recorded():
         queue.advance(hours=1)
         assert job.result() == "whole"
     assert len(calls) == 2
+
+
+class SlowJournal:
+    """A journal that answers later, as the server does."""
+
+    def __init__(self) -> None:
+        self.recorded: dict[Any, bytes] = {}
+
+    async def aread(self) -> dict[Any, bytes]:
+        recorded = dict(self.recorded)
+        await asyncio.sleep(0)
+        return recorded
+
+    async def arecord(self, place: Any, value: bytes) -> None:
+        await asyncio.sleep(0)
+        self.recorded[place] = value
+
+
+def test_async_steps_may_be_done_at_the_same_time():
+    journal: Any = SlowJournal()
+    calls = list[int]()
+
+    async def fetch(number: int) -> int:
+        calls.append(number)
+        for _ in range(number):
+            await asyncio.sleep(0)
+        return number
+
+    async def crawl() -> list[Any]:
+        book = StepBook(jm.App(), journal, "")
+        plans = [book.step("fetch", partial(fetch, number), 0, Backoff(1)) for number in (0, 5, 2)]
+        return await asyncio.gather(*map(book.aperform, plans))
+
+    assert asyncio.run(crawl()) == [0, 5, 2]
+    assert asyncio.run(crawl()) == [0, 5, 2]
+    assert calls == [0, 5, 2]
 
 
 def test_steps_of_async_tasks():

@@ -235,7 +235,9 @@ class StepBook:
         if self.is_parked:
             raise Parked
         if self._recorded is None:
-            self._recorded = dict((yield "read", ()))
+            recorded = dict((yield "read", ()))
+            if self._recorded is None:  # another step of this attempt may have read them meanwhile
+                self._recorded = recorded
         return self._recorded
 
     def _record(self, place: Place, value: Any) -> Plan[None]:
