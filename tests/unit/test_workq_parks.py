@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import timedelta
 from typing import Any
 
@@ -430,6 +431,27 @@ def test_the_asyncio_forms_do_the_same():
         app.emit("go", [1, 2, 3])
         queue.run_all()
         assert job.result()[0] == [2, 4, 6]
+
+
+def test_a_job_can_wait_for_several_events_in_a_group_of_asyncio_tasks():
+    """A group raises what its tasks raise together, also the end of an attempt that parks."""
+    app = jm.App()
+
+    @app.task(name="work")
+    async def work() -> Any:
+        async with asyncio.TaskGroup() as group:
+            waits = [group.create_task(jm.await_for(event)) for event in ("a", "b")]
+        return [wait.result() for wait in waits]
+
+    with InMemory(app) as queue:
+        job = work.send()
+        queue.run_all()
+        app.emit("b", 2)
+        queue.run_all()
+        assert job.state() == "waiting"
+        app.emit("a", 1)
+        queue.run_all()
+        assert job.result() == [1, 2]
 
 
 @pytest.mark.parametrize("is_parked", [True, False])

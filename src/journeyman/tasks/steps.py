@@ -74,6 +74,11 @@ class Parked(BaseException):
     """The job waits without a lease: the attempt ends here, and a later one goes on."""
 
 
+# What a function may raise: an outcome of its attempt. A group of asyncio tasks raises a Parked of
+# its tasks in a group of exceptions.
+RAISED: Final = (Exception, SystemExit, Parked, BaseExceptionGroup)
+
+
 class Journal(Protocol):
     """Where the steps of one job are kept. Raises LeaseLost, JobCancelled or JourneymanError.
 

@@ -45,7 +45,7 @@ from journeyman.tasks.batches import BatchTask
 from journeyman.tasks.broker import InspectedJob, JobEnding, Order, state_word
 from journeyman.tasks.envelope import Envelope, Failure
 from journeyman.tasks.errors import JobFailed, JobTimeout, error_of_step
-from journeyman.tasks.steps import Parked, Place, Recorded, StepBook
+from journeyman.tasks.steps import RAISED, Place, Recorded, StepBook
 from journeyman.tasks.task import AnyTask
 from journeyman.timetables import occurrences_of
 from journeyman.units import NS_PER_S
@@ -572,7 +572,7 @@ async def _call(
     except TimeoutError as error:
         late = JobTimeout(f"took longer than {limit:g} s") if limit is not None else error
         return running.end_attempt(app, prepared, None, late, chance=0.5)
-    except (Exception, SystemExit, Parked) as error:  # noqa: BLE001 - that is the outcome
+    except RAISED as error:
         return running.end_attempt(app, prepared, None, error, chance=0.5)
     return running.end_attempt(app, prepared, value)
 

@@ -44,7 +44,7 @@ from journeyman.tasks.envelope import Failure
 from journeyman.tasks.errors import JobCancelled, JobTimeout
 from journeyman.tasks.options import is_name, key_name
 from journeyman.tasks.server import ServerBroker
-from journeyman.tasks.steps import Parked, StepBook
+from journeyman.tasks.steps import RAISED, StepBook
 from journeyman.tasks.worker.batches import BatchLease
 from journeyman.tasks.worker.held import Held
 from journeyman.tasks.worker.journal import WorkerJournal
@@ -425,7 +425,7 @@ class Worker:
         """A sync function, here and now."""
         try:
             value = running.call_here(prepared)
-        except (Exception, SystemExit, Parked) as error:  # noqa: BLE001 - that is the outcome
+        except RAISED as error:
             return running.end_attempt(self._app, prepared, None, error)
         return running.end_attempt(self._app, prepared, value)
 
@@ -524,7 +524,7 @@ class Worker:
         except TimeoutError as error:
             late = JobTimeout() if limit is not None else error
             outcome = running.end_attempt(self._app, prepared, None, _explained(prepared, late))
-        except (Exception, SystemExit, Parked) as error:  # noqa: BLE001 - that is the outcome
+        except RAISED as error:
             outcome = running.end_attempt(self._app, prepared, None, _explained(prepared, error))
         except asyncio.CancelledError:
             outcome = running.end_attempt(self._app, prepared, None, RuntimeError("cancelled"))
