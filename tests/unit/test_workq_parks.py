@@ -433,6 +433,29 @@ def test_the_asyncio_forms_do_the_same():
         assert job.result()[0] == [2, 4, 6]
 
 
+def test_events_with_long_names_are_waited_for_and_others_are_no_names():
+    app, names = jm.App(), ["e" * 250 + end for end in "ab"]
+
+    @app.task(name="work", retries=0)
+    def work() -> Any:
+        return [jm.wait_for(name) for name in names]
+
+    @app.task(name="wrong", retries=0)
+    def wrong() -> Any:
+        return jm.wait_for("an event")
+
+    with InMemory(app) as queue:
+        job = work.send()
+        queue.run_all()
+        for value, name in enumerate(names):
+            app.emit(name, value)
+            queue.run_all()
+        assert job.result() == [0, 1]
+        with pytest.raises(jm.JobFailed, match="not a name of an event: 'an event'"):
+            wrong.send()
+            queue.run_all()
+
+
 def test_a_job_can_wait_for_several_events_in_a_group_of_asyncio_tasks():
     """A group raises what its tasks raise together, also the end of an attempt that parks."""
     app = jm.App()

@@ -42,7 +42,12 @@ from typing import (
 from uuid import UUID, uuid4
 
 from journeyman.errors import JourneymanError, UsageError
-from journeyman.protocols.workq.commands import MAX_PARENTS, MAX_STEP_BYTES, JobWait
+from journeyman.protocols.workq.commands import (
+    MAX_NAME_BYTES,
+    MAX_PARENTS,
+    MAX_STEP_BYTES,
+    JobWait,
+)
 from journeyman.protocols.workq.readers import read_step_name
 from journeyman.protocols.workq.salts import stable_id
 from journeyman.tasks.current import current_job
@@ -400,14 +405,14 @@ def wait_for(event: str, timeout: Seconds | None = None, default: Any = _REQUIRE
     """Park the job until this event happens (``app.emit``), before or after; return its value. If
     it does not come in time, return ``default``; without one, raise TimeoutError."""
     book = _needed_book("wait_for")
-    value = book.perform(book.wait(f"wait_for:{event}", _for_event(event, timeout)))
+    value = book.perform(book.wait(_name_of_wait(event), _for_event(event, timeout)))
     return book.event_value(value, event, default)
 
 
 async def await_for(event: str, timeout: Seconds | None = None, default: Any = _REQUIRED) -> Any:
     """``wait_for`` for asyncio."""
     book = _needed_book("wait_for")
-    value = await book.aperform(book.wait(f"wait_for:{event}", _for_event(event, timeout)))
+    value = await book.aperform(book.wait(_name_of_wait(event), _for_event(event, timeout)))
     return book.event_value(value, event, default)
 
 
@@ -500,6 +505,16 @@ def _until(moment: datetime) -> JobWait:
 def _for_event(event: str, timeout: Seconds | None) -> JobWait:
     within_ms = 0 if timeout is None else max(1, round(seconds("timeout", timeout) * MS_PER_S))
     return JobWait(event, event=event, within_ms=within_ms)
+
+
+def _name_of_wait(event: str) -> str:
+    """The name of the step. Waits for long names that begin alike have different numbers."""
+    if read_step_name(event.encode(errors="replace")) is None:
+        raise UsageError(
+            f"not a name of an event: {event!r}; it has letters, digits and _ . - : / @ (at most"
+            f" {MAX_NAME_BYTES})"
+        )
+    return f"wait_for:{event}"[:MAX_NAME_BYTES]
 
 
 def _with_place(wait: JobWait, place: Place) -> JobWait:
