@@ -451,8 +451,8 @@ def test_events_with_long_names_are_waited_for_and_others_are_no_names():
             app.emit(name, value)
             queue.run_all()
         assert job.result() == [0, 1]
+        wrong.send()
         with pytest.raises(jm.JobFailed, match="not a name of an event: 'an event'"):
-            wrong.send()
             queue.run_all()
 
 
