@@ -79,8 +79,8 @@ class Parked(BaseException):
     """The job waits without a lease: the attempt ends here, and a later one goes on."""
 
 
-# What a function may raise: an outcome of its attempt. A group of asyncio tasks raises a Parked of
-# its tasks in a group of exceptions.
+# These are raised by functions of tasks, and are outcomes of their attempts. A group of asyncio tasks
+# raises the Parked of one of them in a group of exceptions.
 RAISED: Final = (Exception, SystemExit, Parked, BaseExceptionGroup)
 
 

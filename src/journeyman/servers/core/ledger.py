@@ -82,10 +82,11 @@ class Ledger:
         keys = [key for key in self._states if key[0] == family]
         return {key: self._states.pop((family, key)) for _, key in keys}
 
-    def take_together(self, *families: str) -> list[Record]:
-        """Take the records of several families, in the order of the ledger."""
-        keys = [key for key in self._states if key[0] in families]
-        return [self._states.pop(key) for key in keys]
+    def take_together(self, *families: str) -> Iterator[Record]:
+        """Take the records of several families, in the order of the ledger, one after another: they
+        may be large."""
+        for key in [key for key in self._states if key[0] in families]:
+            yield self._states.pop(key)
 
     def records(self) -> Iterator[Record]:
         """Every record on disk, in order. Blocks."""
