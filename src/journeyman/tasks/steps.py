@@ -79,7 +79,7 @@ class Parked(BaseException):
     """The job waits without a lease: the attempt ends here, and a later one goes on."""
 
 
-# These are raised by functions of tasks, and are outcomes of their attempts. A group of asyncio tasks
+# These are raised by functions of tasks, as outcomes of their attempts. A group of asyncio tasks
 # raises the Parked of one of them in a group of exceptions.
 RAISED: Final = (Exception, SystemExit, Parked, BaseExceptionGroup)
 
