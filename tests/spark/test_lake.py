@@ -53,7 +53,7 @@ from journeyman.spark.lakes.storage import Lake, change_lake, open_lake
 from journeyman.spark.redrive import SentMark, selection_of_lake
 from journeyman.spark.report import report_of_lake
 from journeyman.spark.sql import LogTables
-from journeyman.spark.views import HOUR_NS, PERCENTILES
+from journeyman.spark.views import HOUR_NS
 from tests.support import cli_commands, plain_counts
 from tests.support.golden_logs import DATA
 from tests.support.report_counts import Try, count_workq, count_ztick, percentile
@@ -518,7 +518,7 @@ def test_latency_has_the_percentiles_of_every_day_and_hour(spark, world, unit):
         assert row.started == len(tries)
         assert row.failed == sum(t.outcome in FAILURES for t in tries)
         for what, lengths in (("wait", [t.wait for t in tries]), ("run", [t.run for t in tries])):
-            for name, rank in list(PERCENTILES.items())[:4]:
+            for name, rank in list(plain_counts.PERCENTILES.items())[:4]:
                 expected = percentile(lengths, rank)
                 near = plain_counts.rounded(expected)
                 assert row[f"{what}_{name}_s"] == (None if near is None else near / 1e9)

@@ -376,7 +376,8 @@ def test_every_view_has_its_law():
     # In test_audit.
     others |= {"job_findings", "plan_findings", "item_ids", "item_findings", "file_findings"}
     others |= {"plan_bytes", "journal_bytes", "segments", "plans", "schedule_attempts"}
-    assert set(views.all_views()) == others | set(VIEWS)
+    folder = Path(views.__file__).parent
+    assert {file.stem for file in folder.glob("*.sql")} == others | set(VIEWS)
 
 
 def test_duckdb_in_a_task_is_bounded_and_loads_nothing():

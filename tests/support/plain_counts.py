@@ -15,11 +15,12 @@ from itertools import accumulate
 from typing import Any
 
 from journeyman.formats import ledger
-from journeyman.spark.views import COUNTS, PERCENTILES, STATES
+from journeyman.spark.views import COUNTS, STATES
 
 Row = Mapping[str, Any]
 Keys = Callable[[Row], dict[str, Any]]
 MOST = 2**63 - 1
+PERCENTILES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99, "p999": 0.999}
 ENDS = {
     "completed": "completed",
     "executed": "completed",

@@ -328,9 +328,9 @@ class _PartFile:
         self._writer.write("".join(f"{line}\n" for line in lines).encode())
 
 
-def repeating_columns(rows: pa.Table, sampled_rows: int = _SAMPLED_ROWS) -> list[str]:
+def repeating_columns(rows: pa.Table) -> list[str]:
     """Columns whose values come again. Of the others a dictionary takes time, and room too."""
-    some = rows.slice(0, sampled_rows)
+    some = rows.slice(0, _SAMPLED_ROWS)
     return [
         field.name
         for field, column in zip(some.schema, some.columns, strict=True)

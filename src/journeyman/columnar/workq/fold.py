@@ -290,20 +290,12 @@ def fold(
     events: pa.RecordBatch,
     adds: pa.RecordBatch,
     reread: Reread,
-    numbered: tuple[Ints, int] | None = None,
 ) -> States:
-    """The states of all jobs. Both batches are in log order, and hold all records of their jobs.
-
-    ``numbered``: the number of the job of each event, and how many numbers there are, if known.
-    """
-    if numbered is None:
-        keys = KeyTable()
-        jobs = arrays.frozen(keys.numbers_of(*arrays.text_in(events.column("job_id"))))
-        count = len(keys)
-    else:
-        jobs, count = numbered
+    """The states of all jobs. Both batches are in log order, and hold all records of their jobs."""
+    keys = KeyTable()
+    jobs = arrays.frozen(keys.numbers_of(*arrays.text_in(events.column("job_id"))))
     kinds = arrays.numbers_in(events.column("kind"))
-    states = np.zeros((count, FIELDS), np.int64)
+    states = np.zeros((len(keys), FIELDS), np.int64)
     states[:, STATE] = UNKNOWN
     fold_events(
         jobs,

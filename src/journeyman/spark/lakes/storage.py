@@ -29,7 +29,6 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import pyarrow as pa
-import pyarrow.dataset as ds
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
@@ -127,11 +126,10 @@ class Lake:
         files: Sequence[DataFile] | None = None,
         *,
         columns: Sequence[str] | None = None,
-        where: ds.Expression | None = None,
     ) -> pa.Table:
         """Rows of a table, or of these files of it, without Spark."""
         listed = self.files(table) if files is None else files
-        parts = at_once(lambda file: _chosen(file, columns, where), listed)
+        parts = at_once(lambda file: delta.read_data_file(file, columns), listed)
         schema = delta.nullable_schema_of(table)
         names = schema.names if columns is None else columns
         nothing = pa.schema([schema.field(name) for name in names]).empty_table()
@@ -240,13 +238,6 @@ class Lake:
         with packages.errors_of_delta(self.path):
             delta.append(self._log, files, snapshot.number)
         delta.made_durable(posixpath.join(self.path, SNAPSHOTS), self._log)
-
-
-def _chosen(file: DataFile, columns: Sequence[str] | None, where: ds.Expression | None) -> pa.Table:
-    if where is None:
-        return delta.read_data_file(file, columns)
-    rows = delta.read_data_file(file).filter(where)
-    return rows if columns is None else rows.select(list(columns))
 
 
 def _batches_of(file: DataFile, columns: Sequence[str]) -> list[pa.RecordBatch]:

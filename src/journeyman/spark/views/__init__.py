@@ -37,7 +37,7 @@ from __future__ import annotations
 import os
 import re
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib.resources import files
 from string import Template
@@ -63,7 +63,6 @@ COUNTS: Final = {
     "cancelled": "jobs that a client cancelled",
 }
 STATES: Final = ("scheduled", "ready", "running")
-PERCENTILES: Final = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99, "p999": 0.999}
 # The columns of ``attempts_at`` by which attempts are grouped; empty where there is none.
 GROUPINGS: Final = {
     "queue": "coalesce(queue, rule, '')",  # a schedule has no queues: there the rule stands
@@ -167,10 +166,3 @@ def _views_of(view: str, given_views: Sequence[str]) -> list[str]:
 def _text(view: str) -> str:
     text = files(__package__).joinpath(f"{view}.sql").read_text("utf-8")
     return _COMMENT.sub("", text).strip()
-
-
-def all_views() -> Iterator[str]:
-    """The names of all views."""
-    for file in files(__package__).iterdir():
-        if file.name.endswith(".sql"):
-            yield file.name.removesuffix(".sql")
