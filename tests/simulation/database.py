@@ -109,6 +109,13 @@ class Tables:
             return self._read[statement](*arguments, **options), None
         return self._write[statement](*arguments, **options)
 
+    def needs_room(self, statement: str, values: Any) -> bool:
+        """Return whether a full disk refuses this. A file that is there already needs no row."""
+        if statement == _MAKE:
+            _, above, name, _ = values
+            return self._at(above, name) is None
+        return statement == _APPEND
+
     # -- reading --
 
     def _size(self, file_id: int) -> int:
@@ -327,7 +334,7 @@ class Tables:
         return [row], change
 
 
-_ADDING = (names._CALLS["append"], names._CALLS["make"])  # what a full disk refuses
+_APPEND, _MAKE = names._CALLS["append"], names._CALLS["make"]
 TAKE = "SELECT own, was_clean, last_server FROM journeyman_take(%s)"
 
 
@@ -417,8 +424,8 @@ class Postgres:
         while self._lock_waits:
             self._lock_waits.popleft().wake()
 
-    def commit(self, backend: Backend, change: Change, *, adds: bool = False) -> None:
-        if self.is_full and adds:
+    def commit(self, backend: Backend, change: Change, *, needs_room: bool = False) -> None:
+        if self.is_full and needs_room:
             raise psycopg.errors.DiskFull("could not extend file: No space left on device")
         backend.committing = change
         is_slow = self.chance.random() < 0.02
@@ -538,10 +545,11 @@ class Backend:
         if tables.is_change(statement):
             if statement not in (guard._CLEAN, guard._ADVERTISE, postgres._PURGE):
                 server.lock(self, FENCE, shared=statement != TAKE)
+            needs_room = tables.needs_room(statement, values)
             rows, change = tables.plan(statement, values)
             assert change is not None
             self.check_end()
-            server.commit(self, change, adds=statement in _ADDING)
+            server.commit(self, change, needs_room=needs_room)
             return rows
         return tables.plan(statement, values)[0]
 
