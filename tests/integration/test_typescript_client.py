@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
 import sys
+import tarfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -113,9 +115,25 @@ def built(server: WholeProcess, tmp_path_factory: pytest.TempPathFactory) -> Pat
             installed.unlink()
             raise
     (place / "node_modules").symlink_to(CACHE / "node_modules")
-    run(npm, "run", "api", cwd=place, JOURNEYMAN_HTTP_URL=address(server))
+    run(npm, "pack", cwd=place, JOURNEYMAN_HTTP_URL=address(server))
     assert "# fail 0" in run(npm, "test", cwd=place)  # compiles it, and tests what needs no server
     return place
+
+
+def test_the_package_has_what_its_users_need_and_nothing_else(built: Path, tmp_path: Path):
+    (packed,) = built.glob("journeyman-client-*.tgz")
+    with tarfile.open(packed) as archive:
+        archive.extractall(tmp_path, filter="data")
+    package = tmp_path / "package"
+    names = {str(path.relative_to(package)) for path in package.rglob("*") if path.is_file()}
+    sources = {f"src/{path.name}" for path in (CLIENT / "src").glob("*.ts")} | {"src/api.ts"}
+    stems = {Path(name).stem for name in sources}
+    compiled = {f"dist/{stem}{end}" for stem in stems for end in (".js", ".d.ts")}
+    assert names == sources | compiled | {"package.json", "README.md"}
+    assert "dependencies" not in json.loads((package / "package.json").read_text())
+    asked = "import('./dist/index.js').then((m) => console.log(Object.keys(m).sort().join()))"
+    offered = run(find_program("node"), "-e", asked, cwd=package).strip().split(",")
+    assert {"Journeyman", "Worker", "Job", "JobFailed", "GiveUp", "Retry"} <= set(offered)
 
 
 def address(server: WholeProcess) -> str:
