@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import ExitStack
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from journeyman.servers.http.problems import ApiError
 from journeyman.servers.http.shares import Shares, WaitingRequests
+from journeyman.servers.http.v1.backend import HttpBackend
 from tests.support.token_calls import call_of
 
 
@@ -110,3 +113,26 @@ def test_clients_that_leave_take_no_turn_with_them():
         assert len(done) == 8
 
     asyncio.run(test())
+
+
+def test_a_token_that_asks_for_figures_without_end_keeps_them_from_no_other():
+    """Their helper answers one question at a time, and each of a large token takes seconds."""
+    asked: list[str] = []
+
+    class Helper:
+        async def ask(self, function: str, who: str) -> str:
+            asked.append(who)
+            await asyncio.sleep(0)
+            return function
+
+    async def ask_all() -> list[str]:
+        backend: Any = SimpleNamespace(series=Helper(), figures=Shares(1, 20, "too many"))
+        asking = [
+            asyncio.ensure_future(HttpBackend.ask_series(backend, call_of(who), "f", who))
+            for who in ("a", "a", "a", "a", "b")
+        ]
+        answers: list[str] = await asyncio.gather(*asking)
+        return answers
+
+    assert asyncio.run(ask_all()) == ["f"] * 5
+    assert asked.index("b") <= 2

@@ -56,6 +56,7 @@ if TYPE_CHECKING:
 
 SEARCHES, SEARCHES_WAITING = 8, 40  # at a time, and in line per token
 HISTORIES, HISTORIES_WAITING = 2, 20  # reading records takes a thread
+FIGURES_WAITING = 20  # their helper answers one question at a time
 NO_TIMES = "the schedule's log has no times without a ledger: its past is not known"
 BROWSE_TIMEOUT_S = 1.0
 SEARCH_TIMEOUT_S = 20.0  # more, where that cannot be
@@ -108,6 +109,11 @@ class HttpBackend:
     histories: Shares = field(
         default_factory=lambda: Shares(
             HISTORIES, HISTORIES_WAITING, "too many requests for records; try again"
+        )
+    )
+    figures: Shares = field(
+        default_factory=lambda: Shares(
+            1, FIGURES_WAITING, "too many requests for figures over time; try again"
         )
     )
 
@@ -224,6 +230,13 @@ class HttpBackend:
                 await self.shared.slices.turn()
             counted: FacetCounts = found
             return counted
+
+    async def ask_series(self, call: RouteCall, function: str, *arguments: Any) -> Any:
+        """Ask for figures over time, when it is the turn of this token: one that asks without end
+        would keep the helper from all others. HelperFailed if there is no answer."""
+        assert self.series is not None
+        async with self.figures.turn(call):
+            return await self.series.ask(function, *arguments)
 
     async def see_job(self, call: RouteCall, job_id: bytes, at_ns: int | None) -> JobView:
         async with self._searching(call, at_ns):

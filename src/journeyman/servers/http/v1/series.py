@@ -203,7 +203,7 @@ class SeriesRoutes:
                 422, f"step: more than {answers.MAX_POINTS} points; make it longer", "invalid_query"
             )
         numbers = [name for name in figures if name != ERRORS]
-        found: FoundSeries | None = await self._ask("get_series", wanted, numbers)
+        found: FoundSeries | None = await self._ask(call, "get_series", wanted, numbers)
         if found is None:
             raise ApiError(404, "nothing is counted of this: its service has no log", "service_off")
         return SeriesAnswer(
@@ -234,7 +234,7 @@ class SeriesRoutes:
         wanted = self._wanted(call, kind, "", query.begin, query.to)
         skipped = _read_offset(query.cursor)
         asked = PageOfRows(query.prefix, query.sort, skipped, query.limit)
-        found, total = await self._summaries_of(wanted, asked)
+        found, total = await self._summaries_of(call, wanted, asked)
         page = [_summary(row, wanted.to_s - wanted.from_s) for row in found]
         end = skipped + len(page)
         following = fields.cursor_of(end.to_bytes(4)) if page and end < total else None
@@ -243,16 +243,16 @@ class SeriesRoutes:
         )
 
     async def _summaries_of(
-        self, wanted: Wanted, page: PageOfRows
+        self, call: RouteCall, wanted: Wanted, page: PageOfRows
     ) -> tuple[list[FoundSummary], int]:
-        found: tuple[list[FoundSummary], int] = await self._ask("get_summaries", wanted, page)
+        found: tuple[list[FoundSummary], int] = await self._ask(call, "get_summaries", wanted, page)
         return found
 
     async def _detail(self, call: RouteCall, kind: str, name: str) -> Detail:
         if kind not in answers.KINDS:
             raise ApiError(404, f"there are figures of {', '.join(answers.KINDS)}", "not_found")
         wanted = self._wanted(call, kind, name, call.query.begin, call.query.to)
-        found, _ = await self._summaries_of(wanted, PageOfRows("", "name", 0, 1))
+        found, _ = await self._summaries_of(call, wanted, PageOfRows("", "name", 0, 1))
         if not found:
             raise ApiError(404, f"nothing happened to this {kind} in that time", "not_found")
         cell, family = found[0].cell, family_of(kind)
@@ -273,12 +273,11 @@ class SeriesRoutes:
             )
         return Wanted(kind, name, call.prefix, from_s, to_s, 0)
 
-    async def _ask(self, function: str, *arguments: Any) -> Any:
-        series = self._backend.series
-        if series is None:
+    async def _ask(self, call: RouteCall, function: str, *arguments: Any) -> Any:
+        if self._backend.series is None:
             raise ApiError(404, "figures over time are off: see series.enabled", "service_off")
         try:
-            return await series.ask(function, *arguments)
+            return await self._backend.ask_series(call, function, *arguments)
         except HelperFailed as error:
             raise ApiError(503, f"figures over time: {error}") from None
 

@@ -172,8 +172,8 @@ class WorkRoutes:
         span = (call.prefix, to_s - DAY_S, to_s, 0)
         asked = Wanted("queue", queue, *span), Wanted("task", "", *span, queue)
         try:
-            found: tuple[dict[str, int], dict[str, int]] = await backend.series.ask(
-                "get_lately", *asked
+            found: tuple[dict[str, int], dict[str, int]] = await backend.ask_series(
+                call, "get_lately", *asked
             )
         except HelperFailed:
             return None, None
