@@ -189,6 +189,8 @@ def test_rules_are_added_listed_and_removed(ask):
     text(ask("rules", "rm", "rule.a"))
     assert_one_line_error(ask("rules", "rm", "rule.a"), 1, "no rule 'rule.a'")
     assert_one_line_error(ask("rules", "add", "r", "p", "teleport"), 2, "unknown runner")
+    refused = ask("rules", "add", "r", "p", "/usr/bin/backup.sh")
+    assert_one_line_error(refused, 2, 'write shell "/usr/bin/backup.sh" to run a program')
 
 
 def test_fan_out_queues_are_listed(ask, url):

@@ -74,17 +74,43 @@ def test_the_example_mails_when_the_nightly_backup_fails(tmp_path, backup):
     assert b"Job:      nightly-backup@" in body
 
 
-def test_a_recipient_whom_the_administrator_does_not_allow_gets_no_mail(tmp_path):
-    settings = {"ledger.path": "ledger", "notices.recipients": '["*@example.com"]'}
+def test_a_mail_that_cannot_be_sent_is_refused_when_it_is_asked_for(tmp_path):
+    """Not in the first night that fails."""
     with (
-        mail_server() as mailbox,
-        ScheduleProcess(tmp_path, settings=settings | smtp(mailbox.port)) as server,
+        ScheduleProcess(tmp_path, settings={"ledger.path": "ledger"}) as server,
         Schedule(port=server.port) as schedule,
     ):
-        schedule.set_timetable("n", at="2200-01-01", runner=Shell("exit 1"),
-                               on_failure=["mail", "someone@elsewhere.example"])  # fmt: skip
-        schedule.run_timetable("n")
-        server.wait_for_line("someone@elsewhere.example is not in notices.recipients")
+        with pytest.raises(Refused, match=r"no mail server is configured: set notices\.smtp_host"):
+            schedule.set_timetable("n", at="2200-01-01", on_failure="mail a@example.com")
+        with pytest.raises(Refused, match="no mail server is configured"):
+            schedule.set_rule("r", "job.", Shell("true"), on_failure="mail a@example.com")
+        with pytest.raises(Refused, match=r"the user .root. is not in runners\.users"):
+            schedule.set_rule("r", "job.", Shell("true"), user="root")
+
+
+def test_what_the_administrator_does_not_allow_any_more_fails(tmp_path):
+    settings = {"ledger.path": "ledger", "notices.recipients": '["*@example.com"]'}
+    to_another = ["mail", "someone@elsewhere.example"]
+    with mail_server() as mailbox:
+        before = {"ledger.path": "ledger", "runners.users": '["daemon"]'} | smtp(mailbox.port)
+        with (
+            ScheduleProcess(tmp_path, settings=before) as server,
+            Schedule(port=server.port) as schedule,
+        ):
+            schedule.set_timetable("n", at="2200-01-01", runner=Shell("exit 1"),
+                                   on_failure=to_another)  # fmt: skip
+            schedule.set_rule("other", "other.", Shell("true"), user="daemon")
+            assert server.stop() == 0
+        with (
+            ScheduleProcess(tmp_path, settings=settings | smtp(mailbox.port)) as server,
+            Schedule(port=server.port) as schedule,
+        ):
+            with pytest.raises(Refused, match=r"someone@elsewhere\.example is not in notices"):
+                schedule.set_timetable("m", at="2200-01-01", on_failure=to_another)
+            schedule.run_timetable("n")
+            server.wait_for_line("someone@elsewhere.example is not in notices.recipients")
+            schedule.set("other.1", 1)
+            server.wait_for_line("the user 'daemon' is not in runners.users")
 
 
 def test_a_notice_survives_kill_9_while_the_mail_server_is_down(tmp_path):
@@ -195,9 +221,6 @@ def test_a_program_runs_in_its_directory_with_its_environment_and_time_limit(tmp
         schedule.set_rule("lost", "lost.", Shell("true"), directory="/no/such/place")
         schedule.set("lost.1", 1)
         server.wait_for_line("the directory '/no/such/place' cannot be entered")
-        schedule.set_rule("other", "other.", Shell("true"), user="daemon")
-        schedule.set("other.1", 1)
-        server.wait_for_line("the user 'daemon' is not in runners.users")
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user")

@@ -13,6 +13,7 @@ configuration file works as it is. The ones after it are new. Paths are taken as
 ones are relative to the current directory.
 """
 
+from collections.abc import Iterable
 from enum import StrEnum
 from functools import cache
 from typing import Annotated, Any
@@ -279,6 +280,17 @@ class NoticeSettings(Struct, frozen=True):
     signing_key_file: Annotated[
         kinds.Text | None, "file with the key that signs the HTTP requests of on_failure"
     ] = None
+
+    def refuses_mail_to(self, recipients: Iterable[str]) -> str:
+        """Return why nobody can send this mail; empty if it can be sent."""
+        if not self.smtp_host:
+            return "no mail server is configured: set notices.smtp_host"
+        known = {each.lower() for each in self.recipients}
+        for recipient in recipients:
+            address = recipient.lower()
+            if known and known.isdisjoint((address, f"*@{address.rpartition('@')[2]}")):
+                return f"{recipient} is not in notices.recipients"
+        return ""
 
 
 class LimitSettings(Struct, frozen=True):

@@ -39,11 +39,8 @@ class MailRunner:
 
     async def run(self, request: RunRequest[Mail]) -> RunResult:
         settings, recipients = self._settings, request.runner.recipients
-        if not settings.smtp_host:
-            return failed_run("no mail server is configured: set notices.smtp_host")
-        for recipient in recipients:
-            if not _is_allowed(recipient, settings.recipients):
-                return failed_run(f"{recipient} is not in notices.recipients")
+        if reason := settings.refuses_mail_to(recipients):
+            return failed_run(reason)
         try:
             password = read_secret(settings.smtp_password_file, "notices.smtp_password_file")
         except UsageError as error:
@@ -116,13 +113,6 @@ class _Conversation:
             with suppress(OSError):
                 connection.shutdown(socket.SHUT_RDWR)
                 connection.close()
-
-
-def _is_allowed(recipient: str, allowed: tuple[str, ...]) -> bool:
-    """``*@example.com`` allows all addresses there; an empty list allows every address."""
-    domain = recipient.rpartition("@")[2].lower()
-    known = {each.lower() for each in allowed}
-    return not known or recipient.lower() in known or f"*@{domain}" in known
 
 
 def _compose(sender: str, recipients: tuple[str, ...], request: RunRequest[Mail]) -> EmailMessage:

@@ -181,6 +181,8 @@ def read_runner(tokens: Sequence[str]) -> ztick.Runner | str:
         return _missing("runner")
     name, *args = tokens
     read = _RUNNER_READERS.get(name)
+    if read is None and "/" in name:
+        return f"unknown runner {_quote(name)}: write shell {_quote(name)} to run a program"
     if read is None:
         return f"unknown runner {_quote(name)}: expected {_one_of(_RUNNER_READERS)}"
     return read(args)

@@ -29,12 +29,15 @@ from journeyman.engines.ztick.loading import notes
 from journeyman.engines.ztick.occurrences import OVERLAP
 from journeyman.formats.ledger import EndedMarked
 from journeyman.formats.timed_frame import Instant
+from journeyman.formats.ztick import Mail
 from journeyman.logs.appender import SyncPolicy
 from journeyman.logs.ledger import FLUSH_NS, MarkWriter
 from journeyman.logs.segments import ZtickNames
 from journeyman.logs.ztick.log import Compactor, ZtickLog
+from journeyman.protocols.ztick import commands
+from journeyman.protocols.ztick.grammar import runners_of
 from journeyman.protocols.ztick.replies import Metrics
-from journeyman.runners.contract import AnyRunner
+from journeyman.runners.contract import AnyRunner, quote_name
 from journeyman.servers.core.contract import Requests
 from journeyman.servers.core.metrics import Family
 from journeyman.servers.core.server_log import tell_recovery
@@ -212,6 +215,20 @@ class ZtickServer(Service):
                 "a compaction that was cut short could not be finished", reason=log.leftover_error
             )
 
+    def _problem_of(self, command: commands.SetRule | commands.SetTimetable) -> str:
+        """Return why what this command sets could never run with these settings. Without this,
+        the first to learn that no mail server is configured would be a night that fails."""
+        if isinstance(command, commands.SetRule):
+            options = command.options
+        else:
+            options = command.timetable.options
+        users = self._settings.runners.users
+        if options.user and options.user not in users:
+            return f"the user {quote_name(options.user)} is not in runners.users"
+        refuses_mail_to = self._settings.notices.refuses_mail_to
+        mails = (each for each in runners_of(command) if isinstance(each, Mail))
+        return next(filter(None, (refuses_mail_to(each.recipients) for each in mails)), "")
+
     def _load_timetables(self, schedule: ZtickEngine) -> None:
         ledger, book = self._context.ledger, schedule.timetables
         self.figures.timetables = lambda: (book.total - book.paused, book.paused)
@@ -235,7 +252,7 @@ class ZtickServer(Service):
         self._load_timetables(schedule)
         access = self._context.access
         self.runs = self._build_runs()
-        dialect = ZtickDialect(schedule, self._clock, self)
+        dialect = ZtickDialect(schedule, self._clock, self, self._problem_of)
         self._open_writer(dialect, recorder, schedule.next_due_ns, settings.database.framerate)
         if (marks := self._marks) is not None:
             self._do_later(lambda: marks.is_waiting, marks.flush, FLUSH_NS / NS_PER_S)

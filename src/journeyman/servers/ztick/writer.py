@@ -12,7 +12,7 @@ Not here: what commands do (the engine), how answers look (the clients render th
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeAlias
 
 from journeyman.clock import Clock
@@ -108,11 +108,19 @@ class ZtickDialect(Dialect):
     due = messages.TriggerDue()
     codec = CODEC
 
-    def __init__(self, schedule: ZtickEngine, clock: Clock, owner: ZtickOwner) -> None:
+    def __init__(
+        self,
+        schedule: ZtickEngine,
+        clock: Clock,
+        owner: ZtickOwner,
+        problem_of: Callable[[commands.SetRule | commands.SetTimetable], str] = lambda _: "",
+    ) -> None:
+        """``problem_of`` says why what a command sets could never run here, or nothing."""
         super().__init__(schedule)
         self._schedule = schedule
         self._clock = clock
         self._owner = owner
+        self._problem_of = problem_of
 
     def decide(self, batch: Batch) -> None:
         decide, now_ns = self._schedule.decide, self._clock.now_ns()
@@ -143,6 +151,11 @@ class ZtickDialect(Dialect):
                 if type(request) in _WITH_RUNNER and (denied := client.denies(request)) is not None:
                     batch.answers[client].append(client.render(denied, None))
                     outcomes.append(messages.OUT_OF_SCOPE)
+                    continue
+                if type(request) in _WITH_RUNNER and (problem := self._problem_of(request)):
+                    refused = messages.TimetableRefused(problem)
+                    batch.answers[client].append(client.render(request, refused))
+                    outcomes.append(refused)
                     continue
                 if is_set:
                     self._decide_apart(batch, client, request)
