@@ -469,37 +469,38 @@ def test_requests_that_wait_leave_connections_to_other_tokens(tmp_path: Path):
         # The first request has the port import what it needs: it would look like one that waits.
         assert http(server, "sk_other", "GET", "/v1/work/jobs")[0] == 200
 
-        def waits(secret: str, path: str, more: str = "", body: str = "") -> bool:
+        def lease(secret: str, key: str = "") -> socket.socket:
             """Send a request that nothing answers, unless the server refuses it."""
-            connection = held.enter_context(
-                socket.create_connection(("127.0.0.1", server.http_port), timeout=60)
-            )
-            method = "POST" if body else "GET"
+            queue = "team.q" if secret == "sk_team" else "admin.q"
+            body = json.dumps({"queues": [queue], "wait_ms": 30_000})
+            more = f"Idempotency-Key: {key}\r\n" if key else ""
+            connection = socket.create_connection(("127.0.0.1", server.http_port), timeout=60)
+            held.callback(connection.close)
             connection.sendall(
-                f"{method} {path} HTTP/1.1\r\nHost: localhost\r\n"
+                "POST /v1/work/lease HTTP/1.1\r\nHost: localhost\r\n"
                 f"Authorization: Bearer {secret}\r\nContent-Type: application/json\r\n"
                 f"{more}Content-Length: {len(body)}\r\n\r\n{body}".encode()
             )
-            if not select.select([connection], [], [], 0.1)[0]:
-                return True
-            status = connection.recv(65536).split(b"\r\n")[0]
-            connection.close()
-            assert b" 503 " in status
-            return False
+            return connection
 
-        def leases(secret: str, key: str = "") -> bool:
-            more = f"Idempotency-Key: {key}\r\n" if key else ""
-            queue = "team.q" if secret == "sk_team" else "admin.q"
-            body = json.dumps({"queues": [queue], "wait_ms": 30_000})
-            return waits(secret, "/v1/work/lease", more, body)
+        def is_refused(connections: list[socket.socket], patience_s: float) -> bool:
+            """Whether one of them is answered in this time; it is closed then."""
+            answered = select.select(connections, [], [], patience_s)[0]
+            for connection in answered:
+                assert b" 503 " in connection.recv(65536).split(b"\r\n")[0]
+                connection.close()
+                connections.remove(connection)
+            return bool(answered)
 
         for secret in ("sk_admin", "sk_team"):
+            waiting: list[socket.socket] = []
             for number in range(100):
-                if not leases(secret, key=f"k{number}" if number % 2 else ""):
+                waiting.append(lease(secret, key=f"k{number}" if number % 2 else ""))
+                if is_refused(waiting, 0.1):  # or the next time, on a busy machine
                     break
             else:
                 raise AssertionError("a token was never refused")
-            assert not leases(secret, key="one more")
+            assert is_refused([lease(secret, key="one more")], 60)
         assert http(server, "sk_other", "GET", "/v1/work/jobs")[0] == 200
         with server.work_queue("sk_other") as queue:
             queue.add("other.q", b"x")
