@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from bench.compare.__main__ import table
+from bench.queue_contract import published
 
 ROOT = Path(__file__).parents[2]
 README = ROOT / "README.md"
@@ -93,6 +94,11 @@ def test_the_losses_beside_other_queues_are_those_counted():
     rows = json.loads((ROOT / "bench" / "results" / "compare.json").read_text())["rows"]
     assert table(rows) in (ROOT / "docs" / "proof.md").read_text()
     assert table(rows, ("safest",)) in README.read_text()
+
+
+def test_the_figures_of_another_benchmark_are_those_measured():
+    result = json.loads((ROOT / "bench" / "results" / "queue_contract.json").read_text())
+    assert published.tables(result["figures"]) in (ROOT / "docs" / "proof.md").read_text()
 
 
 def test_every_claim_of_the_readme_has_a_link():
