@@ -9,7 +9,8 @@ from collections import defaultdict
 import pytest
 from msgspec.structs import replace
 
-from journeyman.engines.workq import engine, ledger_entries, lifecycle, steps
+from journeyman.engines.workq import adding, engine, ledger_entries, lifecycle, packed, steps
+from journeyman.engines.workq.fairness import FairSet
 from journeyman.engines.workq.state import WorkqState
 from journeyman.engines.workq.step_table import StepValue
 from journeyman.protocols.workq.commands import Fail, Park
@@ -17,6 +18,7 @@ from journeyman.protocols.workq.replies import Reply
 from journeyman.servers.core.contract import Batch
 from journeyman.servers.core.group_commit import GroupCommit
 from journeyman.servers.core.writes import WriteInFlight
+from journeyman.storage.index import IndexChanges, JobLife
 from journeyman.units import NS_PER_S
 from tests.simulation import SimulationFailed, SimulationPlan, simulate
 from tests.simulation.clients import ClientPace
@@ -60,7 +62,7 @@ def test_server_that_calls_itself_ready_while_it_is_stuck_is_found_out(
             begin(write, holds_loop=holds_loop)
 
     monkeypatch.setattr(WriteInFlight, "begin", forget_some)
-    with pytest.raises(SimulationFailed, match="ready while stuck"):
+    with pytest.raises(SimulationFailed, match=r"ready while stuck|no stand-in for a loop"):
         simulate_some(STALLED)
 
 
@@ -100,6 +102,34 @@ def test_give_back_that_counts_as_a_failure_is_found_out(monkeypatch: pytest.Mon
         lifecycle, "_release", lambda state, command, _: fail_instead(state, command)
     )
     with pytest.raises(SimulationFailed, match="nothing explains"):
+        simulate_some()
+
+
+def is_unfinished(entry: packed.Entry | None) -> bool:
+    return entry is not None and packed.opened(entry)[1] in packed.UNFINISHED
+
+
+def leave_deleted(index: IndexChanges, job_id: bytes, life: JobLife, as_of_ns: int) -> None:
+    if not life.is_deleted:
+        PUT(index, job_id, life, as_of_ns)
+
+
+PUT = IndexChanges.put
+MISTAKES = {
+    "turns never end": (FairSet, "take_turn", lambda *_: None, "turns of"),
+    "a job that was begun is replaced": (
+        *(adding, "_is_unstarted", is_unfinished),
+        "nothing explains .*move",
+    ),
+    "deleted jobs stay in the index": (IndexChanges, "put", leave_deleted, "the index has"),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_mistakes_of_the_work_queue_are_found_out(mistake: str, monkeypatch: pytest.MonkeyPatch):
+    where, name, wrong, words = MISTAKES[mistake]
+    monkeypatch.setattr(where, name, wrong)
+    with pytest.raises(SimulationFailed, match=words):
         simulate_some()
 
 

@@ -44,6 +44,7 @@ from tests.simulation.waits import Waiter
 from tests.simulation.work_clients import (
     TASK_QUEUES,
     Foreman,
+    OrderTaker,
     Producer,
     QueueWorker,
     TaskProducer,
@@ -58,6 +59,7 @@ COUNTS: Mapping[type[Process], int] = {
     TaskProducer: 1,
     TaskWorker: 2,
     Waiter: 2,
+    OrderTaker: 2,
     Foreman: 1,
     Publisher: 2,
     Operator: 1,

@@ -10,6 +10,9 @@
     limits        never more leases at a time, or starts in a while, than the limit of the queue
     parents       no job starts before those that it waits for have ended; none fails without reason
     pauses        nothing is leased from a paused queue
+    turns         while a job of a fair queue is ready, no other key has more than its weight for
+                  each turn of the job's key, and once more
+    orders        a worker hears of no job that nobody has cancelled
     steps         those that were recorded are there, each with one value, until their job completes
     waits         see waits.py
 
@@ -19,6 +22,7 @@ it.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import NamedTuple
@@ -40,7 +44,7 @@ from tests.simulation.history import (
     work_job,
 )
 from tests.simulation.waits import event, without_waits
-from tests.simulation.work_clients import LIMITS, TASK_QUEUES, TTR_MS, TaskLimit
+from tests.simulation.work_clients import LIMITS, TASK_QUEUES, TTR_MS, WEIGHTS, TaskLimit
 
 SHOWN = 10
 
@@ -198,6 +202,12 @@ def check_tasks(notes: Notes, set_back: Sequence[int] = ()) -> None:
     tell(wrong for job_id in notes.parents for wrong in _without_parents(notes, by_job, job_id))
     tell(wrong for job_id in by_job for wrong in _without_steps(notes, by_job, job_id))
     tell(without_waits(notes))
+    tell(_out_of_turn(notes, leases["fair"]))
+    tell(
+        wrong
+        for orders in notes.history.of_keys("orders/").values()
+        for wrong in _false(notes, orders)
+    )
     for queue in TASK_QUEUES:
         tell(_while_paused(notes.history.of_key(f"queue/{queue}"), leases[queue]))
 
@@ -226,6 +236,48 @@ def _beyond(limit: TaskLimit, leases: Sequence[HeldJob], set_back: Sequence[int]
         is_set_back = any(each.lease.invoked < at < began[-1].returned for at in set_back if began)
         if len(began) > limit.rate and not is_set_back:
             yield f"{len(began)} began within {limit.rate_ms} ms from {each} on"
+
+
+def _out_of_turn(notes: Notes, leases: Sequence[HeldJob]) -> Iterator[str]:
+    """Only within a life: turns begin anew with a start. A lease without an answer may have taken a
+    turn, and one that was answered without a job may have been refused, and undone."""
+    asked = [
+        each
+        for key, operations in notes.history.of_keys("lease/").items()
+        if "fair" in key.removeprefix("lease/").split(",")
+        for each in operations
+    ]
+    unclear = [each for each in asked if each.answer in (UNKNOWN, ())]
+    firsts: dict[str, Operation] = {}
+    for held in leases:
+        first = firsts.setdefault(held.job_id, held.lease)
+        if held.lease.invoked < first.invoked:
+            firsts[held.job_id] = held.lease
+    for job_id, lease in firsts.items():
+        operations = notes.history.of_key(f"work/{job_id}")
+        add = next(each for each in operations if each.ask[0] == "add")
+        begin, end = add.returned, lease.invoked
+        is_plain = add.answer == OK and add.deaths == lease.deaths and lease.ask[1] == 1
+        if not is_plain or any(each.invoked < end and each.returned > begin for each in unclear):
+            continue
+        own, others = 1, Counter[str]()
+        for other in leases:
+            key = notes.key_of[other.job_id]
+            if key == notes.key_of[job_id]:
+                own += other.lease.invoked < end and other.lease.returned > begin
+            else:
+                others[key] += other.lease.invoked > begin and other.lease.returned < end
+        for key, count in others.items():
+            if count > WEIGHTS[key] * own:
+                yield f"{key} had {count} turns of {WEIGHTS[key]} between {add} and {lease}"
+
+
+def _false(notes: Notes, orders: Sequence[Operation]) -> Iterator[str]:
+    for order in orders:
+        for job_id in () if order.answer is UNKNOWN else order.answer:
+            ends = notes.history.of_key(f"work/{job_id}")
+            if not any(each.ask[0] == "cancel" and each.invoked < order.returned for each in ends):
+                yield f"{order}, but nobody cancelled {job_id}"
 
 
 def _without_parents(

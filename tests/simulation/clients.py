@@ -128,6 +128,7 @@ class Process(ABC):
         pace: ClientPace,
         life: Callable[[], int],
     ) -> None:
+        self.number = number
         self.chance = ways.fork(f"{type(self).__name__} {number}")
         self.notes = notes
         self.history = notes.history.asked_of(None)

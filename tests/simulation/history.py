@@ -13,9 +13,10 @@ a real server can be recorded as well.
     model(state, operation) -> the states that may follow; none: it cannot have been answered so
 
     scheduled_job   a register: set, remove, get
-    work_job        add, replace, lease, touch, park, complete, fail, cancel, requeue, delete, look;
-                    leases are exclusive until they end, a delayed retry waits, a parked job too,
-                    attempts and fails are counted
+    work_job        add, replace, move, lease, touch, park, complete, fail, cancel, requeue, delete,
+                    look; leases are exclusive until they end, a delayed retry waits, a parked job
+                    too, attempts and fails are counted; a move takes the place of a job that no
+                    worker has begun, and what is leased is what was sent last
 
 The history of one key is walked in order, with all explanations that are still possible: a state,
 and which of the operations that are under way have taken effect in it. An operation that is
@@ -256,6 +257,7 @@ class WorkState(NamedTuple):
     deaths: int = 0  # of the server before its lease or its last touch
     free_ns: int = 0  # its delay ends then, or a little later
     ended: tuple[bool, bytes] | None = None  # whether it was completed, and its result
+    payload: bytes = b""  # of a job that can be moved
 
     def lease_ends_ns(self, operation: Operation) -> int | None:
         """As this operation may find it: a restart knows that a lease was touched, not until when,
@@ -274,7 +276,8 @@ def work_job(state: Hashable, operation: Operation) -> Iterator[Hashable]:
         return
     if answer is UNKNOWN:
         yield state
-        if operation.ask[0] == "replace" and state is not None and state.ended is not None:
+        has_ended = state is not None and state.ended is not None
+        if operation.ask[0] in ("replace", "move") and has_ended:
             yield None  # the old job is gone, and the new one is not there yet
     for possible in _meanwhile(state):
         yield from _answered(possible, operation, OK if answer is UNKNOWN else answer)
@@ -301,6 +304,8 @@ def _answered(
         has_room = state is None or (verb == "replace" and state.ended is not None)
         if answer == (OK if has_room else DUPLICATE):
             yield WorkState(*arguments) if has_room else state
+    elif verb == "move":
+        yield from _moved(state, arguments, answer)
     elif state is None:
         if answer == NOT_FOUND:
             yield None
@@ -313,7 +318,8 @@ def _answered(
     elif verb == "requeue":
         is_dead = state.ended is not None and not state.ended[0]
         if answer == (OK if is_dead else NOT_DEAD):
-            yield WorkState(state.max_fails, state.ttr_ns) if is_dead else state
+            begun_again = WorkState(state.max_fails, state.ttr_ns, payload=state.payload)
+            yield begun_again if is_dead else state
         elif state.after and answer == NOT_FOUND:
             yield state  # it has no place in a queue yet
     elif verb == "touch":
@@ -331,6 +337,18 @@ def _answered(
             yield state
     elif answer == OK:
         yield from _changed(state, operation)
+
+
+def _moved(
+    state: WorkState | None, arguments: Sequence[Any], answer: object
+) -> Iterator[WorkState | None]:
+    """A job comes, in the place of one that has ended or that no worker has begun."""
+    max_fails, ttr_ns, payload = arguments
+    is_unfinished = state is not None and state.ended is None
+    if answer == OK and not (is_unfinished and state is not None and state.attempts):
+        yield WorkState(max_fails, ttr_ns, payload=payload)
+    elif answer == DUPLICATE and is_unfinished:
+        yield state  # begun, maybe by a client that never read the answer
 
 
 def _touched(state: WorkState, operation: Operation, answer: object) -> Iterator[WorkState]:
@@ -378,10 +396,11 @@ def _changed(state: WorkState, operation: Operation) -> Iterator[WorkState]:
     """A job that has not ended, and something that was done to it."""
     verb, *arguments = operation.ask
     if verb == "lease":
-        attempt, fails = arguments or (0, 0)
+        attempt, fails, *payload = arguments or (0, 0)
         attempts = attempt or state.attempts + 1
         is_right = attempts > state.attempts and (not attempt or fails == state.fails)
         free_ns = max(state.lease_ends_ns(operation) or 0, state.free_ns)
+        is_right &= payload in ([], [state.payload])
         if is_right and operation.returned_ns >= free_ns:
             started = state._replace(after=(), attempts=attempts, free_ns=0)
             yield _leased(started, operation, state.ttr_ns)

@@ -11,6 +11,7 @@
               process is frozen. A server that calls itself ready while a write is stuck fails
     rot       in some stories bits of one log are flipped before the last start: the server starts,
               all other services hold what they must, and the rotten one invents nothing
+    index     in some stories a process follows the log of the work queue before each trouble
     weather   of connections, for the whole story: cut, split, stalled
 
 ``simulate(seed)`` runs it and gives a SimulationReport; SimulationFailed names the seed, which runs
@@ -43,6 +44,7 @@ from tests.simulation.clients import (
     Notes,
 )
 from tests.simulation.history import History
+from tests.simulation.index import SimulatedIndex
 from tests.simulation.machine import Machine
 from tests.simulation.network import Network, Weather
 from tests.simulation.world import World
@@ -58,6 +60,7 @@ ROT = {  # what may be read wrongly if these files are rotten
     "/data/kestrel/": frozenset({"fan-out"}),
     "/data/ledger/": frozenset({"timetables", "work"}),
 }
+INDEXED = 0.3  # of the stories have an index; cleaning waits for it
 PROBE_S = 0.7  # between two questions whether the server is ready
 LOOK_S = 1.0  # between two looks whether something has come about
 TROUBLES = ("full", "slow", "files", "clock", "stall", "freeze", "nothing", "nothing")
@@ -166,6 +169,8 @@ class Story:
             timetables=TIMETABLES,
             has_http=configuration.settings.http.enabled,
         )
+        self._index = SimulatedIndex(configuration.settings, world.clock)
+        self._has_index = world.fork("index").random() < INDEXED
         self._set_ns = self._most_ns = 0  # by how much the clock was set: now, at most
         self._set_back: list[int] = []  # when it was set back
         self._rotten: frozenset[str] = frozenset()
@@ -216,6 +221,8 @@ class Story:
             1, 2 * self.plan.operations // self.plan.lives
         )
         await self._until(lambda: self._history.asked >= enough)
+        if self._has_index:
+            self._index.follow(self.machine.disk)
         for_s = self._begin_trouble(trouble)
         # The end comes in the middle of the trouble, or after it.
         await asyncio.sleep(self._chance.random() * max(3.0, 2 * for_s))
@@ -305,6 +312,8 @@ class Story:
         await self._cast.finish()
         self.machine.stop()
         await self._until(lambda: not self.machine.is_running, limit_s=600)
+        if self._has_index and "work" not in self._rotten:
+            self._index.check(self.machine.disk)
 
     def _rot(self) -> None:
         disk, chance = self.machine.disk, self._chance

@@ -6,6 +6,7 @@
                   cancels
     TaskWorker    leases them; touches, delays retries, fails for good, gives back, names the
                   attempt that ended; records steps, and looks at those of former attempts
+    OrderTaker    waits to hear which jobs of a TaskWorker were ended by others
     Foreman       sets limits; pauses and resumes a queue; requeues all dead jobs of a queue
 
     limited    no more than so many at a time, and starts a second
@@ -13,6 +14,8 @@
     chained    jobs that wait for others
     unique     a few ids, used again and again
     waiting    jobs that wait without a lease: waits.py
+    moved      the same; the last that was sent takes the place of one that no worker has begun
+    fair       its keys take turns; one of them has most of the jobs
 
 Jobs of one kind have a queue of their own, and checks.py checks each queue. Each job is a register
 as well: see history.py.
@@ -22,7 +25,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from journeyman.units import NS_PER_MS
 from tests.simulation.clients import (
@@ -116,14 +119,14 @@ class WorkProcess(Process):
         self.history.end(operation, found)
 
     async def lease(
-        self, names: tuple[str, ...], wait_ms: int, *, many: bool | None = None
+        self, names: tuple[str, ...], wait_ms: int, *, many: bool | None = None, flags: str = ""
     ) -> dict[str, int]:
         """The ids of the jobs that it got, each with the number of the attempt; 0: not known."""
         operation = self.history.begin("lease/" + ",".join(names), "lease")
         is_many = self.chance.random() < 0.5 if many is None else many
         most = f" -max={min(MAX_LEASED, self.pace.burst)}" if is_many else ""
-        answer = await self.ask(f"lease {' '.join(names)} {wait_ms}{most}")
-        jobs: dict[str, tuple[int, ...]] = {}  # by id: attempt, fails
+        answer = await self.ask(f"lease {' '.join(names)} {wait_ms}{most}{flags}")
+        jobs: dict[str, tuple[Any, ...]] = {}  # by id: attempt, fails; of a moved one its payload
         if answer.startswith("+OK "):
             for _ in range(int(answer[4:])):
                 words = (await self.wire.read_line()).decode().split()
@@ -134,8 +137,9 @@ class WorkProcess(Process):
                 jobs[job_id] = tuple(map(int, counts[:2])) or (0, 0)
                 if self.notes.queue_of.get(job_id, name) != name:
                     self.complain(f"{job_id} is of another queue than {name}")
-                if job_id in self.notes.queue_of and payload != f"of {job_id}\r\n".encode():
-                    self.complain(f"{job_id} has another payload: {payload!r}")
+                self._check_payload(job_id, payload[:-2])
+                if name == "moved":
+                    jobs[job_id] += (payload[:-2],)
         elif answer != "-TIMEOUT" and not answer.startswith("-SERVER-ERROR Read-only"):
             self.complain(f"lease: {answer}")
         self.history.end(operation, tuple(jobs))
@@ -143,6 +147,13 @@ class WorkProcess(Process):
             if job_id in self.notes.queue_of:
                 self.history.put(f"work/{job_id}", "lease", *attempt_and_fails, like=operation)
         return {job_id: its[0] for job_id, its in jobs.items()}
+
+    def _check_payload(self, job_id: str, payload: bytes) -> None:
+        queue, expected = self.notes.queue_of.get(job_id), f"of {job_id}".encode()
+        if queue == "moved":
+            payload, _, _ = payload.rpartition(b" ")
+        if queue is not None and payload != expected:
+            self.complain(f"{job_id} has another payload: {payload!r}")
 
 
 class Producer(WorkProcess):
@@ -199,8 +210,10 @@ class QueueWorker(WorkProcess):
 
 
 TTR_MS, MAX_FAILS = 2_000, 2
-TASK_QUEUES = ("limited", "keyed", "chained", "unique", "waiting")
+TASK_QUEUES = ("limited", "keyed", "chained", "unique", "waiting", "moved", "fair")
 KEYS = ("red", "green", "blue")
+WEIGHTS: Mapping[str, int] = {"red": 3, "green": 1, "blue": 1}  # of the keys of the fair queue
+FAIR_AT_ONCE = 12  # jobs, so that some wait for their turns
 MAX_PARENTS = 2
 REQUEUED_AT_ONCE = 1_000
 CHANGES = ("requeue", "requeue", "cancel")
@@ -229,7 +242,9 @@ class TaskProducer(WorkProcess):
     async def step(self) -> None:
         what, tasks = self.chance.random(), self.notes.tasks
         if tasks and what < 0.15:
-            job_id, verb = self.chance.choice(tasks[-200:]), self.chance.choice(CHANGES)
+            verb = self.chance.choice(CHANGES)
+            # Those that were just added are leased now, or soon.
+            job_id = self.chance.choice(tasks[-10:] if verb == "cancel" else tasks[-200:])
             operation = self.history.begin(f"work/{job_id}", verb)
             self.history.end(operation, self.word(operation, await self.ask(f"{verb} {job_id}")))
         elif tasks and what < 0.25:
@@ -237,17 +252,21 @@ class TaskProducer(WorkProcess):
         else:
             queue = self.chance.choice(TASK_QUEUES)
             count = self.chance.randint(1, max(1, self.pace.burst // FEW // 2))
+            count = max(count, FAIR_AT_ONCE) if queue == "fair" else count
             await self.ask_all([self._add(queue) for _ in range(count)])
 
     def _add(self, queue: str) -> tuple[Operation, str, bytes]:
         notes, verb, flags = self.notes, "add", ""
         job_id, parents, known = self.new_job_id(), tuple[str, ...](), notes.known_tasks
+        if queue == "moved":
+            return self._move()
         if queue == "unique":
             number = self.chance.randint(1, self.pace.burst)  # so many have the same id seldom
             job_id = str(uuid.UUID(int=number << 64, version=4))
             verb, flags = "replace", " -replace=finished"
-        elif queue == "keyed":
-            notes.key_of[job_id] = self.chance.choice(KEYS)
+        elif queue in ("keyed", "fair"):
+            keys = KEYS if queue == "keyed" else ("red",) * 8 + KEYS
+            notes.key_of[job_id] = self.chance.choice(keys)
             flags = f" -key={notes.key_of[job_id]}"
         elif queue == "chained" and known:
             count = self.chance.randint(1, MAX_PARENTS)
@@ -266,6 +285,18 @@ class TaskProducer(WorkProcess):
         line = f"add {job_id} {queue} {TTR_MS} {TTL_MS} {len(payload)} -max-fails={MAX_FAILS}"
         return operation, line + flags, payload
 
+    def _move(self) -> tuple[Operation, str, bytes]:
+        notes, number = self.notes, self.chance.randint(1, self.pace.burst)
+        job_id = str(uuid.UUID(int=number << 80, version=4))
+        if job_id not in notes.queue_of:
+            notes.queue_of[job_id] = "moved"
+            notes.tasks.append(job_id)
+        payload = f"of {job_id} {notes.next_number()}".encode()
+        ask = ("move", MAX_FAILS, TTR_MS * NS_PER_MS, payload)
+        operation = self.history.begin(f"work/{job_id}", *ask)
+        numbers = f"{TTR_MS} {TTL_MS} {len(payload)} -max-fails={MAX_FAILS}"
+        return operation, f"add {job_id} moved {numbers} -replace=unstarted", payload
+
     def word(self, operation: Operation, answer: str) -> object:
         if answer == "+OK" and operation.ask[0] == "add":
             self.notes.known_tasks.append(operation.key.removeprefix("work/"))
@@ -276,7 +307,8 @@ class TaskWorker(WorkProcess):
     async def step(self) -> None:
         names = self.chance.sample(TASK_QUEUES, self.chance.randint(1, len(TASK_QUEUES)))
         wait_ms = self.chance.choice((0, 50, 2000))
-        jobs = await self.lease(tuple(names), wait_ms, many=True)
+        flags = f" -worker=worker.{self.number}"
+        jobs = await self.lease(tuple(names), wait_ms, many=True, flags=flags)
         left = {job_id: jobs[job_id] for job_id in jobs if self.chance.random() > 0.1}
         await self._do_steps(left)
         if left and self.chance.random() < 0.4:
@@ -341,6 +373,25 @@ class TaskWorker(WorkProcess):
         return operation, f"fail {line}", result
 
 
+class OrderTaker(WorkProcess):
+    """The other connection of a task worker: it hears which of its jobs others have ended."""
+
+    async def step(self) -> None:
+        facts = b'{"pid":%d}' % self.number
+        wait_ms = self.chance.choice((0, 2_000, 20_000))
+        operation = self.history.begin(f"orders/{self.number}", "await")
+        answer = await self.ask(f"worker worker.{self.number} {wait_ms} {len(facts)}", facts)
+        ended = []
+        if answer.startswith("+OK "):
+            for _ in range(int(answer[4:])):
+                job_id, _, size = (await self.wire.read_line()).decode().split()
+                await self.wire.read_bytes(int(size) + 2)
+                ended.append(job_id)
+        elif answer != "-TIMEOUT" and not answer.startswith("-SERVER-ERROR Read-only"):
+            self.complain(f"{operation}: {answer}")
+        self.history.end(operation, tuple(ended))
+
+
 class Foreman(WorkProcess):
     """There is one, so what it does to a queue is done in order."""
 
@@ -348,6 +399,9 @@ class Foreman(WorkProcess):
         for queue, limit in LIMITS.items():
             answer = await self.ask(f"limit {queue} {limit}")
             assert answer == "+OK", answer
+        weights = ",".join(f"{key}:{weight}" for key, weight in WEIGHTS.items())
+        answer = await self.ask(f"limit fair -fair=1 -weights={weights}")
+        assert answer == "+OK", answer
 
     async def step(self) -> None:
         if self.chance.random() < 0.1:
