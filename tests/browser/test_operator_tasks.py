@@ -151,6 +151,8 @@ def test_who_runs_what(visitor, server, api):
         expect(hand.page.locator("h1")).to_have_text("1 of 1 worker is at work.")
         assert hand.clicks == 1
         assert visitor.serious() == []
+        page = visitor.open("/console/jobs?q=queue:op.who")
+        expect(page.locator("tr", has_text="op.who_task")).to_contain_text("running on who-1")
 
 
 def test_throughput_of_yesterday(visitor, server, api):

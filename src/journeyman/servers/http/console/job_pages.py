@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 from aiohttp import web
 
 from journeyman.engines.workq.forks import is_note
 from journeyman.formats.task_names import call_of
-from journeyman.protocols.workq.replies import JobView, id_text
+from journeyman.protocols.workq.replies import LEASED, JobView, WorkerView, id_text
 from journeyman.protocols.workq.salts import next_id
 from journeyman.servers.http.console import shown, trace
 from journeyman.servers.http.console.drawing import Drawing, api_call, chosen_zone, shown_moment
@@ -25,6 +26,7 @@ from journeyman.units import NS_PER_S
 
 PAGE: Final = 50
 MOST_SHOWN_PARENTS: Final = 12
+MOST_WORKERS: Final = 500
 SORTS: Final = {"run": "-run", "wait": "-wait"}  # those of the API
 
 
@@ -67,7 +69,7 @@ class JobPages:
             facets=facets, sort=_sort_of(request),
             chosen_count=chosen[0].jobs if chosen and not search.narrows else None,
             fan_out=fan_out, problem="; ".join(dict.fromkeys(problems)),
-            errors=self._errors_of(schedule),
+            errors=self._errors_of(schedule), running_on=await self._running_on(request, work),
         )  # fmt: skip
 
     async def _work(self, request: web.Request, search: Search, cursor: str) -> values.WorkJobs:
@@ -82,10 +84,24 @@ class JobPages:
         )  # fmt: skip
         return await self._v1.work.jobs(api_call(request, query))
 
+    async def _running_on(
+        self, request: web.Request, page: values.WorkJobs | None
+    ) -> dict[str, str]:
+        """The workers of the jobs of a page that run now, by the ids of the jobs."""
+        is_present = not shown_moment(request)
+        if page is None or not is_present or all(job.state != LEASED for job in page.jobs):
+            return {}
+        workers = await self._workers(request)
+        return {id_text(job.job_id): each.name for each in workers for job in each.jobs}
+
+    async def _workers(self, request: web.Request) -> Sequence[WorkerView]:
+        call = api_call(request, values.CursorQuery(MOST_WORKERS))
+        return (await self._v1.work.workers(call)).workers
+
     async def _jobs_of_worker(self, request: web.Request, search: Search) -> values.WorkJobs:
         """Return the jobs that a worker runs now; the page of a job names the worker of one that
         has ended."""
-        workers = (await self._v1.work.workers(api_call(request, values.CursorQuery(500)))).workers
+        workers = await self._workers(request)
         running = [job for each in workers if each.name == search.worker for job in each.jobs]
         found = []
         for each in running:
