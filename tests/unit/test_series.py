@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ from hypothesis import strategies as st
 
 from journeyman.disk import RealDisk
 from journeyman.formats import workq
+from journeyman.servers.core.following import Turns
 from journeyman.servers.series.answers import (
     MAX_OTHERS,
     FoundSummary,
@@ -380,3 +383,20 @@ def test_a_timetable_with_a_runner_and_one_by_a_rule_are_both_counted(tmp_path: 
     lane.save()
     again = followed(runs_lane_of(f"{path}.runs", tmp_path, BORN_S + 60))
     assert sum(counts(again, "schedule", "started")) == 3
+
+
+def test_a_question_comes_before_the_next_step():
+    turns, answered = Turns(), list[str]()
+
+    def ask() -> None:
+        with turns:
+            answered.append("the question")
+
+    asking = threading.Thread(target=ask)
+    with turns:
+        asking.start()
+        while not turns.is_wanted:
+            time.sleep(0.001)
+    with turns:
+        assert answered == ["the question"]
+    asking.join()

@@ -41,6 +41,27 @@ def refusing(function: Callable[P, T]) -> Callable[P, T | Refusal]:
     return answer
 
 
+class Turns:
+    """A lock whose holders take turns: a step that has just ended waits for a question that came
+    meanwhile. Of a plain lock the thread that follows would mostly be the next holder again."""
+
+    def __init__(self) -> None:
+        self._next = threading.Lock()  # of the one who is next
+        self._held = threading.Lock()
+
+    def __enter__(self) -> None:
+        with self._next:
+            self._held.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self._held.release()
+
+    @property
+    def is_wanted(self) -> bool:
+        """Return whether a thread waits for it."""
+        return self._next.locked()
+
+
 class _Following:
     """The one thread of this process that follows."""
 

@@ -6,7 +6,6 @@ thread of its own; a lock keeps a question from seeing half of a batch.
 
 from __future__ import annotations
 
-import threading
 from typing import Final
 
 from journeyman.clock import SystemClock
@@ -14,7 +13,7 @@ from journeyman.disk import disk_of
 from journeyman.errors import JourneymanError
 from journeyman.logs.workq.tail import NewRecords
 from journeyman.servers.core import following
-from journeyman.servers.core.following import prepare_following, refusing, say
+from journeyman.servers.core.following import Turns, prepare_following, refusing, say
 from journeyman.servers.series import answers
 from journeyman.servers.series.answers import FoundSeries, FoundSummary, PageOfRows, Wanted
 from journeyman.servers.series.cells import RUNS, WORK, family_of
@@ -31,13 +30,13 @@ class _Series:
 
     def __init__(self) -> None:
         self.lanes: dict[str, AnyLane] = {}
-        self.lock = threading.Lock()
+        self.turns = Turns()
         self.trouble = ""
 
     def step(self) -> bool:
         has_more = False
         for lane in self.lanes.values():
-            with self.lock:
+            with self.turns:
                 try:
                     has_more |= lane.step()
                     self.trouble = ""
@@ -77,7 +76,7 @@ def get_series(wanted: Wanted, figures: list[str]) -> FoundSeries | None:
     lane = _series.lanes.get(family_of(wanted.kind))
     if lane is None:
         return None
-    with _series.lock:
+    with _series.turns:
         return answers.read_series(lane, wanted, figures)
 
 
@@ -95,5 +94,5 @@ def _summaries(wanted: Wanted) -> list[FoundSummary]:
     lane = _series.lanes.get(family_of(wanted.kind))
     if lane is None:
         return []
-    with _series.lock:
+    with _series.turns:
         return answers.summarize(lane, wanted)
