@@ -46,7 +46,7 @@ class Turns:
     meanwhile. Of a plain lock the thread that follows would mostly be the next holder again."""
 
     def __init__(self) -> None:
-        self._next = threading.Lock()  # of the one who is next
+        self._next = threading.Lock()  # The one who is next has it.
         self._held = threading.Lock()
 
     def __enter__(self) -> None:
