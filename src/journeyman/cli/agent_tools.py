@@ -373,7 +373,7 @@ def _add_lake_tools(server: MCPServer[Any], api: Api, lake: AgentLake) -> None:
         A query has one thread, 20 seconds and 512 MB, and sees only the tables of the lake.
         """
         _require_all_namespaces(api)
-        return _bounded(lake.query(sql, rows=limit))
+        return _bounded(lake.query(sql, rows=limit), are_cut=True)
 
 
 def _add_redrive(server: MCPServer[Any], api: Api, lake: AgentLake, previews: Previews) -> None:
@@ -523,8 +523,8 @@ def _short(job: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in job.items() if not name.endswith("_ns")}
 
 
-def _bounded(answer: Mapping[str, Any]) -> dict[str, Any]:
-    """Cut texts and lists, so that no answer fills an agent's memory.
+def _bounded(answer: Mapping[str, Any], *, are_cut: bool = False) -> dict[str, Any]:
+    """Cut texts and lists, so that no answer fills an agent's memory. ``are_cut``: texts are.
 
     ``left_out`` of the result counts the items that each list has lost, if any has.
     """
@@ -536,7 +536,7 @@ def _bounded(answer: Mapping[str, Any]) -> dict[str, Any]:
         share = room // (len(lists) - number)  # The next list gets what this one leaves.
         kept: list[Any] = []
         result[name] = kept
-        for item in map(_cut_item, answer[name]):
+        for item in answer[name] if are_cut else map(_cut_item, answer[name]):
             size = len(json.dumps(item))
             if size > share:
                 left_out[name] = len(answer[name]) - len(kept)
