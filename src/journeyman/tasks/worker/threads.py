@@ -87,10 +87,15 @@ class ThreadPool:
                     work.thread, work.native = me, native
                     work.begun_s = seconds_since_boot()
                 value = work.call()
-                _leave(work, me)
-            except BaseException as raised:  # noqa: BLE001 - also an interruption that came late
-                _leave(work, me)
+            except BaseException as raised:  # noqa: BLE001 - interruptions, too
                 error = raised
+            while work.thread is not None:
+                try:
+                    _leave(work, me)
+                except _Awaited:
+                    break
+                except BaseException as late:  # noqa: BLE001 - it came after the function's end
+                    error = late
             work.ended(value, error)
             with self._count:
                 if work.is_abandoned:  # another thread has taken this one's place
@@ -98,14 +103,22 @@ class ThreadPool:
                 self._busy -= 1
 
 
+class _Awaited(BaseException):
+    """Raised by a thread in itself, in place of an interruption that has not been raised yet."""
+
+
 def _leave(work: Work, me: int) -> None:
     """Make the work one that cannot be interrupted any more."""
     with work.lock:
         work.thread = None
-        if work.error is not None:
-            _raise_in(me, None)  # it may not have been raised yet
+        is_interrupted = work.error is not None
+    if is_interrupted:
+        # The interruption may still be on its way, and would hit the thread's next work. It cannot
+        # just be taken back: Python 3.11 looks for one at every step until some thread raises one.
+        _raise_in(me, _Awaited)
+        while True:
+            pass
 
 
-def _raise_in(thread: int, error: type[BaseException] | None) -> None:
-    value = None if error is None else ctypes.py_object(error)
-    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), value)
+def _raise_in(thread: int, error: type[BaseException]) -> None:
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), ctypes.py_object(error))
