@@ -13,6 +13,7 @@ from journeyman.errors import LogClosed, LogError, LogFull, LogLocked
 from journeyman.folds.workq import replay, visible
 from journeyman.formats.workq import CODEC, HEADER, Record
 from journeyman.logs.appender import SyncPolicy
+from journeyman.logs.workq import cleaning
 from journeyman.logs.workq import log as workq_log
 from journeyman.logs.workq.cleaning import CleanReport
 from journeyman.logs.workq.log import WorkqLog
@@ -279,6 +280,12 @@ def test_the_active_segment_is_never_touched():
     disk = planted(dead)
     assert cleaned(disk, 5000, thorough=True) == CleanReport()
     assert segments_of(disk) == {1: dead}
+
+
+def test_an_active_segment_alone_is_not_read_to_be_cleaned(monkeypatch):
+    with opened(planted([added(1, ttl_s=1)])) as log:
+        monkeypatch.delattr(cleaning, "read_segment")
+        assert log.clean(as_of(5000), thorough=True) == CleanReport()
 
 
 def test_what_is_kept_is_kept_byte_for_byte():

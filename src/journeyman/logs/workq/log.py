@@ -137,7 +137,8 @@ class WorkqLog:
             segments = segment_names.workq_files(self._disk, self._directory)
             read_only = segments[: segments.index(end.path)]
             free = ask(self._holders, self._directory, "", read_only)
-            if not thorough and not self._cleaner.is_due(read_only[: free.count], as_of_ns):
+            may_go = read_only[: free.count]
+            if not may_go or (not thorough and not self._cleaner.is_due(may_go, as_of_ns)):
                 return CleanReport()
             # Nothing is dropped for the sake of a record that a crash could still take back.
             self.appender.sync()
