@@ -275,9 +275,16 @@ class PersistentMachine(RuleBasedStateMachine):
 
 
 class DatabaseMachine(PersistentMachine):
-    """The same on the disk in PostgreSQL."""
+    """The same on the disk in PostgreSQL, under ``always``.
+
+    What nobody syncs is in the memory of the server until the next flush: a kill may lose it there.
+    """
 
     make_disk = SimulatedDatabase
+
+    @initialize(sync=st.just(True))
+    def begin(self, sync):
+        super().begin(sync)
 
 
 PersistentMachine.TestCase.settings = settings(
