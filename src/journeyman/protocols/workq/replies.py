@@ -223,7 +223,7 @@ class JobView(Struct, frozen=True, omit_defaults=True):
     wait: JobWait | None = None  # the wait of a parked job, whose state is ``waiting``
     # Lists leave these out. A fork is a new job that goes on from a step of another one.
     forked_from: str = ""  # the id of the job of which it is a fork
-    forked_at: str = ""  # the step of that job from which it goes on: its name, # and its number
+    forked_at: str = ""  # the step of that job from which it goes on, as name#number
     forks: tuple[str, ...] = ()  # the ids of its own forks
 
     @property
